@@ -82,6 +82,7 @@ var functions = map[string]callers{
 	"check_agent":          forAgents{func(s *scene) []any { return []any{`{"name": "new"}`} }},
 	"agent_heartbeat":      forAgents{func(s *scene) []any { return []any{s.agent.instance, s.agent.boot, []uuid.UUID{s.running}} }},
 	"fetch_next_provision": forAgents{func(s *scene) []any { return []any{s.agent.instance, s.agent.boot, uuid.New()} }},
+	"claim_trace":          forAgents{func(s *scene) []any { return []any{s.running} }},
 	"insert_provision_log": forAgents{func(s *scene) []any { return []any{s.running, 1, `[]`} }},
 	"append_provision_log": forAgents{func(s *scene) []any {
 		return []any{s.running, 1, []string{}, []string{}, []time.Time{}}

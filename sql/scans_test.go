@@ -70,6 +70,7 @@ func TestAgentsScanNothing(t *testing.T) {
 		"heartbeat with lease": {"SELECT public.agent_heartbeat($1, $2, $3, ARRAY[$4::uuid])::text", []any{a.instance, a.boot, running}},
 		"heartbeat, waiting":   {"SELECT public.agent_heartbeat($1, $2, $3, ARRAY[$4::uuid], $5)::text", []any{a.instance, a.boot, running, beat}},
 		"claim":                {"SELECT coalesce(max(provision_id::text), '-') FROM public.fetch_next_provision($1, $2, $3, $4)", []any{a.instance, a.boot, uuid.New()}},
+		"claim trace":          {"SELECT coalesce(public.claim_trace($1, $2), '-')", []any{running}},
 		"pending":              {"SELECT public.pending_provisions($1)::text", nil},
 		"sweep":                {"SELECT count(*)::text FROM public.fail_orphaned_provisions($1, $2, $3, ARRAY[$4::uuid])", []any{a.instance, a.boot, running}},
 		"checks":               {"SELECT public.lease_checks($1, $2, $3, 10)::text", []any{a.instance, a.boot}},

@@ -27,6 +27,7 @@ import (
 	"github.com/tendril-run/tendril/internal/exitcode"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue"
+	"github.com/tendril-run/tendril/internal/tracing"
 	"github.com/tendril-run/tendril/internal/version"
 )
 
@@ -84,10 +85,13 @@ func newApp(program string, getenv func(string) string, in io.Reader, out, err t
 	return &app{program: program, getenv: getenv, in: in, printer: printer{out: out, err: err}, browse: openBrowser}
 }
 
+// traceparentEnv has the trace that a verb is part of, as OpenTelemetry passes it to programs.
+const traceparentEnv = "TRACEPARENT"
+
 func (a *app) run(args []string) int {
 	root := a.command()
 	root.SetArgs(args)
-	cmd, err := root.ExecuteContextC(context.Background())
+	cmd, err := root.ExecuteContextC(tracing.Into(context.Background(), a.getenv(traceparentEnv)))
 	if isAgentVerb(cmd) {
 		if err != nil {
 			a.say("Error: %s", err)

@@ -23,6 +23,7 @@ import (
 	"github.com/tendril-run/tendril/internal/controlplane/site"
 	"github.com/tendril-run/tendril/internal/controlplane/web"
 	"github.com/tendril-run/tendril/internal/signature"
+	"github.com/tendril-run/tendril/internal/tracing"
 	"github.com/tendril-run/tendril/internal/version"
 )
 
@@ -103,6 +104,7 @@ that is named with it.
 	flags.DurationVar(&o.Gateway.StatementTimeout, "statement-timeout", rpcgateway.DefaultStatementTimeout, "how long a call may take in the database")
 	flags.DurationVar(&o.Gateway.LockTimeout, "lock-timeout", rpcgateway.DefaultLockTimeout, "how long a call may wait for a lock there")
 	flags.BoolVar(&o.Site.Inspect.Private, "inspect-private", false, "read templates of git servers at private addresses, too; else an agent does")
+	flags.StringVar(&o.Site.TraceURL, "trace-url", "", "where people see a run's trace, with {trace_id} in place of its id, such as https://jaeger.example/trace/{trace_id}; default: pages have no such link")
 	flags.StringVar(&f.accessLog, "access-log", "refused", "which calls are logged: all, or those refused, a few a second of them")
 	flags.StringVar(&f.logFormat, "log-format", "text", "how to log: text or json")
 	f.issuer.add(flags, &o.Site)
@@ -157,6 +159,9 @@ func runServe(a *app, cmd *cobra.Command, o serve.Options, f serveFlags) error {
 	o.Started = func(url string, contract int) {
 		log.Info("serving people and agents", "url", url, "contract", contract, "version", o.Version)
 	}
+	if o.Site.Tracer, err = tracing.Start("trellis", o.Version, a.getenv, log); err != nil {
+		return wrongUsage("%v", err)
+	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	err = serve.Run(ctx, o)
@@ -178,6 +183,9 @@ func (f serveFlags) apply(o *serve.Options) error {
 	o.Site.TrustedProxies, o.Limits.TrustedProxies = o.Gateway.TrustedProxies, o.Gateway.TrustedProxies
 	if err := f.issuer.apply(&o.Site); err != nil {
 		return err
+	}
+	if to := o.Site.TraceURL; to != "" && (!isWebURL(strings.ReplaceAll(to, "{trace_id}", "0")) || !strings.Contains(to, "{trace_id}")) {
+		return wrongUsage("--trace-url must be a URL with {trace_id} in it, such as https://jaeger.example/trace/{trace_id}")
 	}
 	for _, one := range append(slices.Clone(f.agentURLs), o.Site.PublicURL) {
 		switch {

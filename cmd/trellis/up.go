@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
 	"slices"
@@ -28,6 +29,7 @@ import (
 	"github.com/tendril-run/tendril/internal/localironic"
 	"github.com/tendril-run/tendril/internal/process"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/tracing"
 	"github.com/tendril-run/tendril/internal/version"
 )
 
@@ -216,6 +218,10 @@ func startStack(ctx context.Context, a *app, signals <-chan os.Signal, flags upF
 	if err != nil {
 		return nil, err
 	}
+	tracer, err := tracing.Start("trellis", version.String(), a.getenv, slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	if err != nil {
+		return nil, wrongUsage("%v", err)
+	}
 	// What an agent leaves behind when it is killed falls to us: see endStragglers.
 	if err := process.Subreaper(); err != nil {
 		return nil, err
@@ -232,6 +238,7 @@ func startStack(ctx context.Context, a *app, signals <-chan os.Signal, flags upF
 	}()
 	report := newSteps(a.err)
 	stack, err := devstack.Start(ctx, devstack.Options{
+		Tracer:        tracer,
 		RequesterKeys: requesters,
 		DataDir:       a.dataDir, Throwaway: flags.throwaway, TrustDataDir: flags.trust, Listen: flags.listen, CertFile: flags.cert, KeyFile: flags.key, AllowHTTP: flags.allowHTTP, DatabaseURL: given, Slots: flags.slots, AllowRepos: flags.allow, Sample: flags.sample, PVESim: slices.Contains(flags.with, withPVESim), Metal: slices.Contains(flags.with, withIronic),
 		AgentCommand: []string{self, "tendril", "run"}, InspectCommand: []string{self, inspectVerb}, Version: version.String(), Report: report,

@@ -29,8 +29,9 @@ func idleAgents(b *testing.B, agents int, byKey bool) {
 	const watched = 20 * time.Second
 	s := site.New(b)
 	s.Exec(b, "UPDATE tendril.settings SET agent_limit = $1", agents)
-	// All have one address here, which has half of what may be held.
-	gateway := s.Serve("--max-connections", fmt.Sprint(agents+100), "--max-held", fmt.Sprint(2*agents+100)).Cmd.Process.Pid
+	// All have one address here, which has three quarters of the connections and half of what
+	// may be held.
+	gateway := s.Serve("--max-connections", fmt.Sprint(2*agents), "--max-held", fmt.Sprint(2*agents+100)).Cmd.Process.Pid
 	startAgents(b, s, fleet{agents: agents, url: s.Gateway.URL, byKey: byKey, token: s.Token})
 	postgres := serverPID(b, s)
 	var serving, storing, whole time.Duration

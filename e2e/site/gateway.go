@@ -32,6 +32,8 @@ type Gateway struct {
 	Cmd     *exec.Cmd
 	Out     *outputtest.Buffer
 	T       testing.TB
+	// Env is what its environment has more, from the next start on.
+	Env []string
 
 	database, home, certificate, key string
 	flags                            []string
@@ -133,6 +135,7 @@ func (g *Gateway) Start() {
 	// All agents of a test have one address.
 	g.Cmd = exec.Command(Program("trellis"), append([]string{"serve", "--listen", g.Address, "--tls-cert", g.certificate, "--tls-key", g.key, "--rate", "-1"}, g.flags...)...)
 	g.Cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + g.home, "GORACE=atexit_sleep_ms=0", "TRELLIS_DATABASE_URL=" + g.database}
+	g.Cmd.Env = append(g.Cmd.Env, g.Env...)
 	g.Cmd.Stdout, g.Cmd.Stderr = g.Out, g.Out
 	if err := g.Cmd.Start(); err != nil {
 		g.T.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"github.com/tendril-run/tendril/internal/pool"
 	"github.com/tendril-run/tendril/internal/process"
 	"github.com/tendril-run/tendril/internal/queue"
+	"github.com/tendril-run/tendril/internal/tracing"
 	"github.com/tendril-run/tendril/internal/trust"
 )
 
@@ -84,6 +85,8 @@ type Options struct {
 	EngineMark func(work string) string
 	// Observer hears what happens; nil: nobody does.
 	Observer Observer
+	// Tracer records how long each run took with what; nil: nothing is recorded.
+	Tracer *tracing.Tracer
 	// Loops and Standing are told how the agent is; they may be nil.
 	Loops    *health.Loops
 	Standing *health.Standing

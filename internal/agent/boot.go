@@ -154,7 +154,7 @@ func (b *boot) live(ctx context.Context) error {
 func (b *boot) newLeftovers() *leftovers {
 	return &leftovers{
 		log: b.log, queue: b.queue, deliveries: b.deliveries, dirs: b.dirs, inflight: &b.inflight, observer: b.options.Observer,
-		engineMark: b.options.EngineMark, newWatch: b.newWatch, workspaces: &b.workspaces, slots: b.slots, busy: &b.status.busy,
+		engineMark: b.options.EngineMark, newWatch: b.newWatch, tracer: b.options.Tracer, workspaces: &b.workspaces, slots: b.slots, busy: &b.status.busy,
 		outliving: &b.tidier.outliving, outlived: &b.runsOver,
 	}
 }

@@ -45,6 +45,8 @@ type claimAbout struct {
 	Operation provision.Operation `json:"operation,omitempty"`
 	// Plan is the digest of the plan that the run was given, which is stored already.
 	Plan string `json:"plan,omitempty"`
+	// Traceparent is the trace that the run belongs to.
+	Traceparent string `json:"traceparent,omitempty"`
 	// UID is what the run runs as, where runs have uids of their own.
 	UID int `json:"uid,omitempty"`
 }
@@ -81,7 +83,7 @@ func (f childFiles) close() {
 // under that claim already: it may be a living run's.
 func newClaimFiles(d *dataDir, a provision.Assignment, uid int) (*claimFiles, childFiles, error) {
 	s := &claimFiles{dir: d, claim: a.ClaimID, about: claimAbout{
-		Provision: a.ProvisionID, Number: a.Number, Workspace: a.WorkspaceID, Name: a.Workspace, Operation: a.Operation, Plan: a.ApprovedPlan, UID: uid,
+		Provision: a.ProvisionID, Number: a.Number, Workspace: a.WorkspaceID, Name: a.Workspace, Operation: a.Operation, Plan: a.ApprovedPlan, Traceparent: a.Traceparent, UID: uid,
 	}}
 	files, err := s.make()
 	if err != nil {

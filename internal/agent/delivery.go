@@ -139,7 +139,12 @@ type patientQueue struct {
 
 // AppendLog implements delivery.Queue.
 func (q patientQueue) AppendLog(ctx context.Context, claim uuid.UUID, first int64, chunks []provision.LogChunk) (int64, error) {
+	began := time.Now()
 	next, err := q.Queue.AppendLog(ctx, claim, first, chunks)
+	q.watch.trace.called("append_provision_log", began, err, false)
+	if err == nil {
+		q.watch.trace.stored(began, chunks)
+	}
 	if err == nil && next < first {
 		q.states.rewound = true
 	}
@@ -153,6 +158,7 @@ func (q patientQueue) Report(ctx context.Context, claim uuid.UUID, report provis
 		waits = stateLimit
 	}
 	q.watch.Turns(waits)
+	report.Detail.Marks = nil // for our trace, which has them
 	if stored, err := q.states.report(&report); stored {
 		return err
 	}
@@ -174,7 +180,9 @@ func (q patientQueue) Report(ctx context.Context, claim uuid.UUID, report provis
 	if q.progress != nil && report.Status.EndsRun() {
 		q.progress.ending.Store(true) // likewise
 	}
+	began := time.Now()
 	err = patiently(q.Queue.Report(ctx, claim, report))
+	q.watch.trace.called("update_provision_status", began, err, report.Status.EndsRun())
 	if err == nil {
 		q.noteChecks(report.Detail.Machines)
 	}

@@ -34,7 +34,7 @@ func delivering(t *testing.T, q queue.Queue) (*deliveries, *claimFiles, *spool.W
 
 func beginDelivery(d *deliveries, s *claimFiles, p *progress) *ongoing {
 	w := &watch{status: &status{}, observer: unobserved{}}
-	return d.begin(s, p, slog.New(slog.DiscardHandler), w.run(provision.OperationApply), nil, func(job.Control) {})
+	return d.begin(s, p, slog.New(slog.DiscardHandler), w.run(provision.Assignment{Operation: provision.OperationApply}, nil), nil, func(job.Control) {})
 }
 
 // The end counts when the child is dead, and the heartbeat knows of it before the
@@ -92,7 +92,7 @@ func TestDeliveryIsLeftToTheNextStart(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	watch := (&watch{status: &status{}, observer: unobserved{}}).leftover(s)
+	watch := (&watch{status: &status{}, observer: unobserved{}}).leftover(s, nil)
 	if o := d.resume(s, nil, slog.New(slog.DiscardHandler), watch); o.err != nil || o.Lines != 1 {
 		t.Errorf("resume() = %+v, want the line", o)
 	}

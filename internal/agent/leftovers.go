@@ -17,6 +17,7 @@ import (
 	"github.com/tendril-run/tendril/internal/process"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue"
+	"github.com/tendril-run/tendril/internal/tracing"
 )
 
 const (
@@ -44,6 +45,7 @@ type leftovers struct {
 	// below it, that runs in a work directory; nil: there is no engine.
 	engineMark func(work string) string
 	newWatch   func() *watch
+	tracer     *tracing.Tracer
 	// What has not ended yet has, in the boot that it outlives, a place in each.
 	workspaces *locks
 	slots      chan struct{}
@@ -68,7 +70,7 @@ func (l *leftovers) find() (err error) {
 	}
 	for _, s := range l.claims {
 		l.inflight.hold(s.claim, nil)
-		s.watch = l.newWatch().leftover(s)
+		s.watch = l.newWatch().leftover(s, l.tracer)
 	}
 	l.forgetSecrets()
 	return nil
@@ -120,8 +122,19 @@ func (l *leftovers) sweep(ctx context.Context) error {
 			l.orphanLog(id).Warn("ended a provision that an earlier start of this agent left without a result", "provision_id", id)
 		}
 		l.observer.Swept(len(orphans))
+		l.tellSwept(orphans)
 		return patiently(err)
 	})
+}
+
+// tellSwept has the traces of what the database has ended recorded.
+func (l *leftovers) tellSwept(orphans []uuid.UUID) {
+	for _, s := range l.claims {
+		if slices.Contains(orphans, s.about.Provision) {
+			s.watch.trace.over(provision.Report{Status: provision.Failed, Detail: provision.Detail{ErrorCode: provision.CodeAgentRestarted}})
+			s.watch.trace.record()
+		}
+	}
 }
 
 // outlive deals with a child of an earlier boot that still lives, when it has

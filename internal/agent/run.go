@@ -51,8 +51,14 @@ func newRun(b *boot, a provision.Assignment) *run {
 // start supervises a provision in a goroutine, which has a slot and gives it
 // back.
 func (b *boot) start(a provision.Assignment) {
+	if b.options.Tracer != nil {
+		a.Traceparent = b.trace(a.ClaimID)
+	}
 	r := newRun(b, a)
-	r.watch = b.newWatch().run(a.Operation)
+	r.watch = b.newWatch().run(a, b.options.Tracer)
+	if id := r.watch.trace.id(); id != "" {
+		r.log = r.log.With("trace_id", id)
+	}
 	b.inflight.hold(a.ClaimID, r)
 	b.heartbeat.began()
 	b.childrenEnded.Add(1)
@@ -236,11 +242,15 @@ func (r *run) launch() (*claimFiles, *child, error) {
 		r.log.Warn("the health checks of this run may count as older than those before it", "error", err)
 	}
 	children := launcher{r.boot.options.Command, r.boot.options.Env, r.boot.dirs.uids, r.boot.children}
+	var launched time.Time
+	if r.boot.options.Tracer != nil {
+		launched = time.Now()
+	}
 	c, err := children.start(job.Job{
 		Assignment: r.assignment, Settings: settings, Dirs: dirs, Instance: r.boot.dir.instance, NoteKey: r.boot.noteKey,
 		SealedVars: sealed, SealedInput: answered, Credentials: credentials, Pools: pools, ClusterKey: f.key, ManagedState: f.managed,
 		Requester: f.trusted.recipient, RequesterRefused: f.trusted.refused, Approved: int64(len(f.approved)),
-		MaySetDown: r.boot.contract >= setDownContract, ChecksAfter: newest,
+		Launched: launched, MaySetDown: r.boot.contract >= setDownContract, ChecksAfter: newest,
 	}, files, uid)
 	return s, c, err
 }

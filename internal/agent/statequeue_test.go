@@ -151,7 +151,7 @@ func TestStateIsStoredAgainInARestoredDatabase(t *testing.T) {
 			t.Fatalf("report() = %v, want nil", err)
 		}
 	}
-	next, err := patientQueue{Queue: p, states: q}.AppendLog(t.Context(), q.spool.claim, 7, nil)
+	next, err := patientQueue{Queue: p, states: q, watch: &watch{observer: unobserved{}}}.AppendLog(t.Context(), q.spool.claim, 7, nil)
 	if next != 1 || err != nil {
 		t.Fatalf("AppendLog() = %d, %v", next, err)
 	}

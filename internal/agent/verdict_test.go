@@ -69,7 +69,7 @@ func TestEndOfADeadChildIsKnownToTheHeartbeat(t *testing.T) {
 	b.deliveries.ctx = t.Context()
 	a := provision.Assignment{ClaimID: uuid.New(), ProvisionID: uuid.New(), WorkspaceID: uuid.New(), Workspace: "dev/x"}
 	r = newRun(b, a)
-	r.watch = b.newWatch().run(a.Operation)
+	r.watch = b.newWatch().run(a, nil)
 	s, files, err := newClaimFiles(b.dir, a, 0)
 	if err != nil {
 		t.Fatal(err)

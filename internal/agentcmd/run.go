@@ -27,6 +27,7 @@ import (
 	"github.com/tendril-run/tendril/internal/queue/pgqueue"
 	"github.com/tendril-run/tendril/internal/queue/rpcqueue"
 	"github.com/tendril-run/tendril/internal/secretfile"
+	"github.com/tendril-run/tendril/internal/tracing"
 	"github.com/tendril-run/tendril/internal/version"
 	"github.com/tendril-run/tendril/internal/webhook"
 )
@@ -139,12 +140,17 @@ func run(cmd *cobra.Command, flags runFlags, more ...string) error {
 	if why != "" {
 		log.Warn("this agent runs one provision at a time: set slots = 1, or start it as root so that each run gets a uid of its own", "slots", settings.Slots, "why", why)
 	}
+	tracer, err := tracing.Start("tendril", version.String(), os.Getenv, log)
+	if err != nil {
+		return failure{err, ExitUsage}
+	}
+	defer tracer.Close()
 	options := agent.Options{
 		DataDir: settings.DataDir, Name: settings.Name, Version: version.String(), Slots: slots,
 		DrainTimeout: settings.DrainTimeout.Duration, Poll: settings.Queue.PollInterval.Duration,
 		Open: opener(settings, log), KeyLifetime: settings.Queue.KeyLifetime.Duration,
 		Command: append([]string{self}, sibling(cmd, "exec")...), Env: settings.ChildEnv(environ), CheckEnv: settings.CheckEnv(environ), NoCommands: settings.NoCommands(),
-		Settings: settings.Settings(), GitHosts: githosts.New(settings.Git).Read, Credentials: credentials.New(settings, environ).For, Requesters: settings.Requesters, Log: log, UIDs: uidsOf(settings), Identity: identity,
+		Settings: settings.Settings(), GitHosts: githosts.New(settings.Git).Read, Credentials: credentials.New(settings, environ).For, Requesters: settings.Requesters, Log: log, Tracer: tracer, UIDs: uidsOf(settings), Identity: identity,
 		InputWebhook: notify, Pools: pools, PoolsFor: settings.Pools.For,
 		Caches:       settings.Cache.Limits(),
 		SharedCaches: func(dirs job.Dirs) []caches.Cache { return executor.SharedCaches(dirs, settings.Settings().Engine) },

@@ -23,6 +23,8 @@ type Observer interface {
 	// Reported says that the database has accepted an update, and when the child
 	// wrote it; zero where it does not say.
 	Reported(report provision.Report, at time.Time)
+	// Heard is Reported for an update that an earlier delivery has sent, or may have.
+	Heard(report provision.Report, at time.Time)
 }
 
 // unobserved is for a delivery that nobody watches.
@@ -33,3 +35,4 @@ func (unobserved) Waits(time.Time)                      {}
 func (unobserved) Stored(int)                           {}
 func (unobserved) SetAside(string)                      {}
 func (unobserved) Reported(provision.Report, time.Time) {}
+func (unobserved) Heard(provision.Report, time.Time)    {}

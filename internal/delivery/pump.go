@@ -454,11 +454,12 @@ func (p *Pump) tellWaiting() {
 // update reports one update, unless the database has had it or nobody waits
 // for its answer any more.
 func (p *Pump) update(ctx context.Context, r spool.Record) error {
-	if r.Update <= p.reported || p.settled(r) {
+	if r.Update <= p.reported {
 		return nil
 	}
 	final := r.Report.Status.EndsRun()
-	if r.Ack && !final && p.abandoned() {
+	if p.settled(r) || r.Ack && !final && p.abandoned() {
+		p.observer.Heard(*r.Report, r.At)
 		return nil
 	}
 	if !r.At.IsZero() {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/tendril-run/tendril/internal/isolation"
 	"github.com/tendril-run/tendril/internal/provision"
@@ -50,11 +51,13 @@ func (c *checkout) fetch(ctx context.Context) (dir, templateDir string, err erro
 	resolved := source.Resolved{Commit: request.PinnedCommit}
 	// What a tag meant to the run that asked for a check it means for ever, and no git server
 	// is asked with each check.
+	began := time.Now()
 	if c.job.Check == nil || ts.Version == request.PinnedCommit {
 		if resolved, err = src.Resolve(ctx, request); err != nil {
 			return "", "", err
 		}
 	}
+	c.session.marks.ended("git resolve", began)
 	c.notice(resolved.Notice)
 	if err := c.session.report(provision.Detail{Stage: provision.StageCheckout, Commit: resolved.Commit}); err != nil {
 		return "", "", err
@@ -66,10 +69,12 @@ func (c *checkout) fetch(ctx context.Context) (dir, templateDir string, err erro
 			return "", "", fmt.Errorf("prepare the checkout: %w", err)
 		}
 	}
+	began = time.Now()
 	tree, err := src.Checkout(ctx, request, resolved.Commit, dir)
 	if err != nil {
 		return "", "", err
 	}
+	c.session.marks.ended("git checkout", began)
 	c.notice(tree.Notice)
 	c.commit = resolved.Commit
 	return dir, tree.Dir, nil
@@ -79,6 +84,7 @@ func (c *checkout) fetch(ctx context.Context) (dir, templateDir string, err erro
 // its files what their owner may, change their mode for one. The next asCache
 // removes the original: each change of the uid stops all threads.
 func (c *checkout) takeOver(dir, templateDir string) (string, error) {
+	defer c.session.marks.ended("hand over files", time.Now())
 	within, err := filepath.Rel(dir, templateDir)
 	if err == nil {
 		err = os.CopyFS(c.into, os.DirFS(dir))

@@ -96,6 +96,10 @@ func run(id *isolation.Identity, gitHelper []string, control *os.File, log *spoo
 		log.System("%s", j.Credentials.Note)
 	}
 	s := newSession(reader, log, limitOf(j), patience)
+	if !j.Launched.IsZero() {
+		s.marks = &marks{}
+		s.marks.ended("process start", j.Launched)
+	}
 	log.WaitForRoom(j.Settings.DiskWait, s.ctx.Done(), s.spoolFailed)
 	defer func() {
 		_ = control.Close()

@@ -38,6 +38,8 @@ type session struct {
 
 	// result is the digest of what the run leaves for who asked for it.
 	result string
+	// marks are nil where the agent wants none.
+	marks *marks
 
 	mu      sync.Mutex
 	answers map[int64]chan job.Control
@@ -132,6 +134,7 @@ func (s *session) answer(n int64) chan job.Control {
 // report tells of progress. A report that cannot be written (a full disk) ends
 // the run: it could not tell its result either.
 func (s *session) report(detail provision.Detail) error {
+	detail.Marks = s.marks.take()
 	if err := s.log.Update(provision.Report{Status: provision.Processing, Detail: detail}); err != nil {
 		return fmt.Errorf("write to the spool: %w", err)
 	}
@@ -169,6 +172,7 @@ func (s *session) release(ctx context.Context, names []string) error {
 // ask reports something and waits for the answer. Its error is the database's refusal, or why
 // the run is to stop.
 func (s *session) ask(ctx context.Context, detail provision.Detail) (answer job.Control, err error) {
+	detail.Marks = s.marks.take()
 	n, err := s.log.UpdateAck(provision.Report{Status: provision.Processing, Detail: detail})
 	if err != nil {
 		return answer, fmt.Errorf("write to the spool: %w", err)
@@ -268,11 +272,12 @@ func (s *session) settle(err error) error {
 	reason := s.stopReason()
 	switch {
 	case err == nil && s.ends != nil:
+		s.ends.Detail.Marks = s.marks.take()
 		return s.log.Update(*s.ends)
 	case err == nil:
 		// Also when a stop came too late to matter: the work is done.
 		s.log.System("Done.")
-		return s.log.Update(provision.Report{Status: provision.Success, Detail: provision.Detail{Stage: provision.StageDone, ResultDigest: s.result}})
+		return s.log.Update(provision.Report{Status: provision.Success, Detail: provision.Detail{Stage: provision.StageDone, ResultDigest: s.result, Marks: s.marks.take()}})
 	case reason == job.StopAgentGone:
 		s.log.System("Stopped: %s", provision.AsFailure(err).Message)
 		if s.unsaved {
@@ -280,7 +285,7 @@ func (s *session) settle(err error) error {
 		}
 		return nil // the agent's next start says what became of it
 	}
-	report := provision.Report{Status: provision.Failed}
+	report := provision.Report{Status: provision.Failed, Detail: provision.Detail{Marks: s.marks.take()}}
 	failure := provision.AsFailure(err)
 	if s.told {
 		report.Detail.StateUnsaved = &s.unsaved

@@ -168,6 +168,7 @@ func (t *terraformRun) Locate(ctx context.Context) (provision.Detail, error) {
 		Confine: t.id.Confine,
 		State:   t.managed.grants(),
 		Hide:    log.MaskString,
+		Ended:   func(name string, began time.Time) { t.session.marks.ended(engine.Kind+" "+name, began) },
 		Pieces:  func(name string, out io.Writer) terraform.Pieces { return log.Pieces(name, out) },
 	})
 	if err != nil {

@@ -74,6 +74,8 @@ type Job struct {
 	// result is a success for one that is healthy, and a failure with CodeUnhealthy for one
 	// that is not; after any other nobody knows.
 	Check *Check `json:"check,omitempty"`
+	// Launched is when the child was about to be started, where the agent wants Marks; else zero.
+	Launched time.Time `json:"launched,omitzero"`
 	// NoteKey authenticates what a run notes for the next one where a template
 	// could write: a key of the agent's, new at each of its starts.
 	NoteKey []byte `json:"note_key"`

@@ -40,6 +40,9 @@ type Assignment struct {
 	// QueuedSeconds is how long it had waited in the queue when it was claimed,
 	// by the database's clock. Nil where the database does not say.
 	QueuedSeconds *float64 `json:"queued_seconds,omitempty"`
+	// Traceparent is the trace that whoever asked for the run is in, as W3C Trace Context
+	// writes it; "" for none, and where the agent records no traces.
+	Traceparent string `json:"traceparent,omitempty"`
 }
 
 // Waited is how long the provision had waited in the queue when it was claimed;

@@ -54,6 +54,8 @@ type Detail struct {
 	Drift []PlannedChange `json:"drift,omitzero"`
 	// StateWrite goes from a run to its agent alone, which stores the state.
 	StateWrite *StateWrite `json:"state_write,omitempty"`
+	// Marks likewise say how long parts of a stage took, for the agent's trace.
+	Marks []Mark `json:"marks,omitempty"`
 	// Places likewise asks for places of machines: the agent gives the run the answer.
 	Places *PlaceRequest `json:"places,omitempty"`
 	// StateLock is who holds the state's lock, with CodeStateLocked.
@@ -82,6 +84,14 @@ type Detail struct {
 	// SetAside says, in a line of the log that the database writes, what of the
 	// report was left out because the database did not take it, and why.
 	SetAside string `json:"set_aside,omitempty"`
+}
+
+// Mark is a part of a run that has ended, such as one start of the engine. Its name is one of
+// ours, and holds no value.
+type Mark struct {
+	Name  string    `json:"name"`
+	Began time.Time `json:"began"`
+	Ended time.Time `json:"ended"`
 }
 
 // PlanSummary counts what a plan will do.

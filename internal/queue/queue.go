@@ -141,6 +141,9 @@ type Queue interface {
 	// Claim takes at most one provision under a claim id of the caller's
 	// choosing; the same id again returns the same assignment. nil: nothing to do.
 	Claim(ctx context.Context, claimID uuid.UUID) (*provision.Assignment, error)
+	// ClaimTrace is the traceparent of the run that was claimed; "" for none. A database of the
+	// release before does not know the question.
+	ClaimTrace(ctx context.Context, claimID uuid.UUID) (traceparent string, err error)
 	// AppendLog stores chunks numbered first, first+1, … of a claim, as many as
 	// the link takes in one call, and returns the number expected next. Numbers
 	// already stored are ignored; when first is beyond the number expected nothing

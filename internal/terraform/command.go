@@ -65,6 +65,9 @@ func (c *command) print() {
 // this one is ours until the engine is done. Then it ends as well, with what Confine has
 // changed there.
 func (c *command) do(ctx context.Context, args ...string) (err error) {
+	if ended := c.runner.ended; ended != nil {
+		defer ended(c.name, time.Now())
+	}
 	over := make(chan struct{})
 	go func() {
 		defer close(over)

@@ -54,6 +54,8 @@ type Options struct {
 	// Hide, if set, hides secrets in a text. It is asked before a text is cut
 	// short, for half a secret is recognised by nobody.
 	Hide func(string) string
+	// Ended, if set, is told of each command that has ended, by its name, and when it began.
+	Ended func(name string, began time.Time)
 	// Pieces, if set, takes what one provisioner prints and writes it to out,
 	// with the name before each line: a secret may continue in its next event.
 	Pieces func(name string, out io.Writer) Pieces
@@ -88,6 +90,7 @@ type Runner struct {
 	state      func(StateUse) (map[string]string, func())
 	hide       hiding
 	pieces     func(string, io.Writer) Pieces
+	ended      func(string, time.Time)
 	memory     cgroup.Memory
 	plan       planText // what Plan has kept back
 }
@@ -130,6 +133,7 @@ func newRunner(engine Engine, opts Options) (*Runner, error) {
 		killAfter:  opts.KillAfter,
 		stragglers: opts.Stragglers,
 		confine:    opts.Confine,
+		ended:      opts.Ended,
 		memory:     cgroup.Own(),
 	}, nil
 }

@@ -25,6 +25,7 @@ GRANT EXECUTE ON FUNCTION
   public.agent_key,
   public.append_provision_log,
   public.check_agent,
+  public.claim_trace,
   public.fail_orphaned_provisions,
   public.fetch_next_provision,
   public.get_blob,

@@ -1,5 +1,30 @@
 -- Claims.
 
+-- The trace that a claimed run belongs to.
+--
+-- Arguments:
+--   p_token_hash  SHA-256 of the agent's token, as 64 hexadecimal digits
+--   p_claim_id    the claim
+-- Answers: traceparent as W3C Trace Context writes it; null: the run has none, or the claim is not of
+--   the agent's cluster.
+-- Errors: PT401 token_invalid, PT503 busy.
+-- Locks: none.
+-- Callers: anon, tendril_agent.
+CREATE OR REPLACE FUNCTION public.claim_trace(p_token_hash text, p_claim_id uuid) RETURNS text
+LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '2s'
+AS $$
+DECLARE
+  v_cluster public.clusters := tendril.authenticate(p_token_hash);
+BEGIN
+  RETURN (SELECT p.traceparent FROM tendril.claims c JOIN public.provisions p ON p.id = c.provision_id
+          WHERE c.id = p_claim_id AND c.cluster_id = v_cluster.id);
+EXCEPTION
+  WHEN lock_not_available THEN
+    PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');
+END $$;
+
 -- Claims the next provision of the cluster: of all workspaces that are idle, not held, not locked
 -- and not bound to another agent instance, the one whose next provision has the highest priority,
 -- then the lowest number.

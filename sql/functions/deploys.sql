@@ -1,5 +1,15 @@
 -- Deploys and retries.
 
+-- The trace that a request belongs to: what trellis says of it, or the header traceparent of one that
+-- came through PostgREST. NULL: none, or one that is no traceparent of version 00.
+CREATE OR REPLACE FUNCTION tendril.traceparent() RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+  SELECT t.text FROM (SELECT coalesce(nullif(current_setting('request.jwt.claims', true), '')::jsonb ->> 'traceparent',
+                                      nullif(current_setting('request.headers', true), '')::jsonb ->> 'traceparent') AS text) t
+  WHERE t.text ~ '^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$'
+$$;
+
 -- Accepts an INSERT into provisions as a deploy: checks the caller's role, the operation and the
 -- snapshot, and fills in the organisation, the workspace and the requester. People set id,
 -- cluster_id, config_snapshot, priority and operation, and nothing else. Needs the role operator;
@@ -78,6 +88,7 @@ BEGIN
   IF NOT v_again THEN -- an attempt is asked for as the run that failed was
     NEW.asked_with := CASE WHEN tendril.powers() IS NOT NULL THEN tendril.token_id() END;
     NEW.least_approval := tendril.token_approval(v_workspace, NEW.operation, NEW.config_snapshot);
+    NEW.traceparent := tendril.traceparent();
   END IF;
   PERFORM tendril.check_binding(v_workspace, v_repo, v_path);
 

@@ -187,8 +187,8 @@ BEGIN
   SELECT least(s.retry_after * power(2, v_failed.attempt - 1), s.retry_at_most) INTO STRICT v_wait FROM tendril.settings s;
   v_due := clock_timestamp() + v_wait;
   BEGIN
-    INSERT INTO public.provisions (cluster_id, config_snapshot, operation, priority, requested_by, asked_with, least_approval, retry_of, attempt, not_before)
-    VALUES (v_failed.cluster_id, v_failed.config_snapshot, v_failed.operation, v_failed.priority, v_failed.requested_by, v_failed.asked_with, v_failed.least_approval,
+    INSERT INTO public.provisions (cluster_id, config_snapshot, operation, priority, requested_by, asked_with, least_approval, traceparent, retry_of, attempt, not_before)
+    VALUES (v_failed.cluster_id, v_failed.config_snapshot, v_failed.operation, v_failed.priority, v_failed.requested_by, v_failed.asked_with, v_failed.least_approval, v_failed.traceparent,
             p_provision, v_failed.attempt + 1, v_due)
     RETURNING id, number INTO v_next;
   EXCEPTION

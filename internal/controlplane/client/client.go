@@ -41,6 +41,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/controlplane/problem"
 	"github.com/tendril-run/tendril/internal/controlplane/wire"
+	"github.com/tendril-run/tendril/internal/tracing"
 )
 
 const (
@@ -285,6 +286,9 @@ func (c *Client) once(ctx context.Context, call call, body []byte, key string) (
 	h.Set("User-Agent", "trellis/"+cmp.Or(c.options.Version, "dev"))
 	if c.options.Tool != "" {
 		h.Set("Tendril-Tool", c.options.Tool)
+	}
+	if traceparent := tracing.From(ctx); traceparent != "" {
+		h.Set("Traceparent", traceparent)
 	}
 	if c.options.Token != "" {
 		h.Set("Authorization", "Bearer "+c.options.Token)

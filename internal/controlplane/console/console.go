@@ -73,7 +73,10 @@ type Config struct {
 	// its end; "" where nobody said.
 	PublicURL string
 	LocalHost string // see cookie.Jar
-	Log       *slog.Logger
+	// TraceURL is where people see a run's trace, with {trace_id} in place of its id; "" for
+	// nowhere.
+	TraceURL string
+	Log      *slog.Logger
 }
 
 // console is what pages share.

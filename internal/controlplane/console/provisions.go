@@ -15,6 +15,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/controlplane/store"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/tracing"
 )
 
 // provisionsPerPage is how many a page of the list has.
@@ -195,6 +196,9 @@ func (c *console) runPage(r *request, whole bool) (*runPage, error) {
 		return nil, err
 	}
 	page := newRunPage(p, run, r)
+	if id := tracing.TraceOf(deref(p.Traceparent)); id != "" && c.TraceURL != "" {
+		page.TraceURL = strings.ReplaceAll(c.TraceURL, "{trace_id}", id)
+	}
 	if whole {
 		if page.Exists, err = r.store.Resources(r.Context(), run.WorkspaceID); err != nil {
 			return nil, err
@@ -243,6 +247,8 @@ type runPage struct {
 	Answerers  []store.Member
 	InputError string
 	typed      url.Values
+	// TraceURL is where its trace is, "" where nobody has said.
+	TraceURL string
 	// Click names what a form of this page does, so that sent twice it is done once.
 	Click uuid.UUID
 	me    uuid.UUID

@@ -35,6 +35,7 @@ import (
 	"github.com/tendril-run/tendril/internal/pvesim"
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/source"
+	"github.com/tendril-run/tendril/internal/tracing"
 )
 
 // Defaults of Options.
@@ -80,6 +81,8 @@ type Options struct {
 	InspectCommand []string
 	// Version is this program's, for people.
 	Version string
+	// Tracer records requests, and is closed by Stop; nil: none.
+	Tracer *tracing.Tracer
 	// Report is told how the start and the end go.
 	Report Reporter
 }
@@ -502,7 +505,7 @@ func (s *Stack) serve(ctx context.Context, databaseURL string) error {
 	if err != nil {
 		return err
 	}
-	if s.site, err = site.Start(ctx, site.Options{Notify: notify.Options{Key: key, Allowed: notify.Local}, DatabaseURL: databaseURL, PublicURL: s.PublicURL(), LocalHost: s.hostName, Version: s.options.Version, Log: log,
+	if s.site, err = site.Start(ctx, site.Options{Notify: notify.Options{Key: key, Allowed: notify.Local}, DatabaseURL: databaseURL, PublicURL: s.PublicURL(), LocalHost: s.hostName, Version: s.options.Version, Log: log, Tracer: s.options.Tracer,
 		Inspect: inspect.Options{Command: s.options.InspectCommand, Files: []string{s.options.templatePattern()}}}); err != nil {
 		return err
 	}

@@ -33,6 +33,7 @@ import (
 	"github.com/tendril-run/tendril/internal/controlplane/tools"
 	"github.com/tendril-run/tendril/internal/controlplane/web"
 	"github.com/tendril-run/tendril/internal/pgurl"
+	"github.com/tendril-run/tendril/internal/tracing"
 )
 
 // DefaultMaxConns bounds the connections to the database for people's requests,
@@ -63,7 +64,11 @@ type Options struct {
 	// Streams bound what is told live.
 	Streams live.Limits
 	Version string
-	Log     *slog.Logger
+	// Tracer records requests, and is closed with the Site; nil: none. TraceURL is where people see a trace, with {trace_id}
+	// in place of its id; "" for nowhere.
+	Tracer   *tracing.Tracer
+	TraceURL string
+	Log      *slog.Logger
 }
 
 // Site is one that runs, until Close.
@@ -72,6 +77,7 @@ type Site struct {
 	database   *store.Database
 	entrance   *signin.SignIn
 	audit      *callaudit.Audit
+	tracer     *tracing.Tracer
 	hub        *live.Hub
 	models     *tools.Site
 	background sync.WaitGroup
@@ -97,7 +103,7 @@ func Start(ctx context.Context, o Options) (_ *Site, err error) {
 	hub := live.NewHub(database, o.Log, o.Streams)
 	o.Notify.PublicURL, o.Notify.Version, o.Notify.Log = o.PublicURL, o.Version, o.Log
 	notifier := notify.New(database, o.Notify)
-	pages, err := console.New(console.Config{Database: database, Notifier: notifier, Version: o.Version, PublicURL: o.PublicURL, LocalHost: o.LocalHost, Log: o.Log})
+	pages, err := console.New(console.Config{Database: database, Notifier: notifier, Version: o.Version, PublicURL: o.PublicURL, LocalHost: o.LocalHost, TraceURL: o.TraceURL, Log: o.Log})
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +148,7 @@ func Start(ctx context.Context, o Options) (_ *Site, err error) {
 	if o.LocalHost != "" {
 		handler = localhost(handler, o.LocalHost)
 	}
-	s := &Site{handler: handler, database: database, entrance: entrance, audit: audit, hub: hub, models: models}
+	s := &Site{handler: traced(handler, o.Tracer), database: database, entrance: entrance, audit: audit, tracer: o.Tracer, hub: hub, models: models}
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop
 	streams, endStreams := context.WithCancel(background)
@@ -183,5 +189,6 @@ func (s *Site) Close() {
 		s.entrance.Close()
 		s.audit.Close()
 		s.database.Close()
+		s.tracer.Close()
 	})
 }

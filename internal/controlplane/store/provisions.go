@@ -12,10 +12,12 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/tendril-run/tendril/internal/canonical"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue"
+	"github.com/tendril-run/tendril/internal/tracing"
 )
 
 // Provision is one provision as people see it.
@@ -40,6 +42,9 @@ type Provision struct {
 	Stages []StageTime `db:"stages"`
 	// Agents have carried it out, in the order in which they took it. Lists leave them out.
 	Agents []ProvisionAgent `db:"agents"`
+	// Traceparent is the trace that whoever asked for it was in, as W3C Trace Context writes it.
+	// Lists leave it out.
+	Traceparent *string `db:"traceparent"`
 	// Steps are those of its machines, where something else than Terraform makes them. Lists
 	// leave them out.
 	Steps []Step `db:"-"`
@@ -139,7 +144,7 @@ type Source struct {
 // selected is a query for Provisions, p being public.provisions, to be followed
 // by a condition. whole: with what lists leave out.
 func selected(whole bool) string {
-	more := `NULL::jsonb AS snapshot, NULL::jsonb AS input, NULL::jsonb AS stages, NULL::jsonb AS agents, NULL::jsonb AS state_lock,
+	more := `NULL::jsonb AS snapshot, NULL::jsonb AS input, NULL::jsonb AS stages, NULL::jsonb AS agents, NULL::text AS traceparent, NULL::jsonb AS state_lock,
 	CASE jsonb_typeof(p.plan_summary) WHEN 'object' THEN p.plan_summary - 'resources' END AS plan`
 	if whole {
 		more = `p.config_snapshot AS snapshot,
@@ -148,7 +153,7 @@ func selected(whole bool) string {
 	          'assigned_to_name', (SELECT coalesce(nullif(n.name, ''), nullif(n.email, '')) FROM public.people n WHERE n.org_id = i.org_id AND n.user_id = i.assigned_to),
 	          'answered_by_name', (SELECT coalesce(nullif(n.name, ''), nullif(n.email, '')) FROM public.people n WHERE n.org_id = i.org_id AND n.user_id = i.answered_by))
 	 FROM public.provision_inputs i WHERE i.provision_id = p.id) AS input,
-	 w.state_lock, p.plan_summary AS plan,
+	 w.state_lock, p.traceparent, p.plan_summary AS plan,
 	(SELECT jsonb_agg(jsonb_build_object('attempt', s.attempt, 'stage', s.stage, 'started_at', s.started_at, 'ended_at', s.ended_at)
 	                  ORDER BY s.attempt, s.started_at, s.stage = 'done')
 	 FROM public.provision_stages s WHERE s.provision_id = p.id) AS stages,
@@ -612,7 +617,33 @@ const uniqueViolation = "23505"
 // provision awaits no approval, or that of another plan, and when the person may
 // not approve it.
 func (s *Store) Approve(ctx context.Context, id uuid.UUID, planDigest string) (provision.Status, error) {
-	return one[provision.Status](ctx, s, "approve the plan", "SELECT public.approve_provision($1, $2) AS answer", id, planDigest)
+	status, err := one[provision.Status](ctx, s, "approve the plan", "SELECT public.approve_provision($1, $2) AS answer", id, planDigest)
+	if err == nil {
+		s.traceApproval(ctx, id)
+	}
+	return status, err
+}
+
+// traceApproval records how long a plan has waited for the approval that was just given, in the
+// trace of its run.
+func (s *Store) traceApproval(ctx context.Context, id uuid.UUID) {
+	t := tracing.Of(ctx)
+	if t == nil {
+		return
+	}
+	type row struct {
+		Traceparent *string   `db:"traceparent"`
+		Number      int64     `db:"number"`
+		Since       time.Time `db:"since"`
+	}
+	waited, err := only[row](ctx, s, "read how long the plan has waited", `SELECT p.traceparent, p.number, max(s.started_at) AS since
+		FROM public.provisions p JOIN public.provision_stages s ON s.provision_id = p.id AND s.stage = 'approval' WHERE p.id = $1 GROUP BY 1, 2`, id)
+	if err != nil || waited.Traceparent == nil {
+		return // the approval counts, whatever its trace has
+	}
+	t.Record(tracing.Into(ctx, *waited.Traceparent), tracing.Span{Name: "approval", Began: waited.Since, Ended: time.Now(), Attributes: []attribute.KeyValue{
+		attribute.Int64("tendril.run.number", waited.Number), attribute.String("tendril.run.id", id.String()),
+	}})
 }
 
 // Reject turns a plan down: its provision ends as CANCELLED.

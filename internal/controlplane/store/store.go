@@ -18,6 +18,7 @@ import (
 	"github.com/tendril-run/tendril/internal/controlplane/person"
 	"github.com/tendril-run/tendril/internal/controlplane/problem"
 	"github.com/tendril-run/tendril/internal/pgurl"
+	"github.com/tendril-run/tendril/internal/tracing"
 )
 
 const (
@@ -63,6 +64,7 @@ func ConnectAnew(ctx context.Context, url string, now pgurl.Source, conns int) (
 	// A pooler may lend these connections one that somebody else has left
 	// listening. They would keep what arrives for ever.
 	config.ConnConfig.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) {}
+	config.ConnConfig.Tracer = tracing.Queries{}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, translate("open the database", err)
@@ -161,6 +163,9 @@ func (s *Store) claims(ctx context.Context) (string, error) {
 	}
 	if p.Tool != "" {
 		claims["tool"] = p.Tool
+	}
+	if traceparent := tracing.From(ctx); traceparent != "" {
+		claims["traceparent"] = traceparent
 	}
 	text, err := json.Marshal(claims)
 	return string(text), err

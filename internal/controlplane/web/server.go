@@ -238,6 +238,16 @@ func Routed(next http.Handler) http.Handler {
 	})
 }
 
+// Route is the pattern that a request was answered by, as an Observe around it knows it; "" where
+// there is none.
+func Route(r *http.Request) string {
+	noted, ok := r.Context().Value(routeKey{}).(*string)
+	if !ok {
+		return ""
+	}
+	return *noted
+}
+
 // took notes which route a request has taken.
 func took(r *http.Request, route string) {
 	if noted, ok := r.Context().Value(routeKey{}).(*string); ok {

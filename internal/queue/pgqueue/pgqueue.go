@@ -309,6 +309,12 @@ func (q *Queue) SharedIdentity(ctx context.Context) (sealed string, err error) {
 	return sealed, err
 }
 
+// ClaimTrace implements queue.Queue.
+func (q *Queue) ClaimTrace(ctx context.Context, claimID uuid.UUID) (traceparent string, err error) {
+	err = q.call(ctx, "ask for the run's trace", &traceparent, "SELECT coalesce(public.claim_trace($1, $2), '')", q.credential.Hash(), claimID)
+	return traceparent, err
+}
+
 // Claim implements queue.Queue.
 func (q *Queue) Claim(ctx context.Context, claimID uuid.UUID) (*provision.Assignment, error) {
 	var a *provision.Assignment

@@ -77,7 +77,7 @@ type expiry struct{ time.Time }
 
 func (e *expiry) valid() bool { return true }
 
-// optionalText is what agent_key and shared_identity answer; null: "".
+// optionalText is what agent_key, shared_identity and claim_trace answer; null: "".
 type optionalText string
 
 func (o *optionalText) valid() bool { return true }

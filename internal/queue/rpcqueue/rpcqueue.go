@@ -230,6 +230,13 @@ func (q *Queue) SharedIdentity(ctx context.Context) (string, error) {
 	return string(sealed), err
 }
 
+// ClaimTrace implements queue.Queue.
+func (q *Queue) ClaimTrace(ctx context.Context, claimID uuid.UUID) (string, error) {
+	var traceparent optionalText
+	err := q.call(ctx, "ask for the run's trace", "claim_trace", rpcwire.ClaimTrace{Hash: q.credential.Hash(), Claim: claimID}, &traceparent)
+	return string(traceparent), err
+}
+
 // RequestJoin asks that the key which signs may join a cluster.
 func (q *Queue) RequestJoin(ctx context.Context, request rpcwire.JoinRequest) (rpcwire.JoinStanding, error) {
 	var answered joining

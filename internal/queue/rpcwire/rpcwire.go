@@ -254,6 +254,12 @@ type SharedIdentity struct {
 	Hash string `json:"p_token_hash"`
 }
 
+// ClaimTrace asks for the trace that a claimed run belongs to.
+type ClaimTrace struct {
+	Hash  string    `json:"p_token_hash"`
+	Claim uuid.UUID `json:"p_claim_id"`
+}
+
 // FetchNextProvision takes a provision under a claim.
 type FetchNextProvision struct {
 	Caller

@@ -28,6 +28,7 @@ func Run(t *testing.T, open Open) {
 		"ClaimOnceAndAgain":         claimOnceAndAgain,
 		"ClaimNothing":              claimNothing,
 		"SupersededBootIsRefused":   supersededBootIsRefused,
+		"RunHasItsTrace":            runHasItsTrace,
 		"ChunksAreStoredOnce":       chunksAreStoredOnce,
 		"GapIsAnswered":             gapIsAnswered,
 		"LogTextSurvives":           logTextSurvives,

@@ -132,6 +132,7 @@ func (s *storedTimes) Stored(int) {
 }
 
 func (s *storedTimes) Reported(provision.Report, time.Time) { s.Stored(0) }
+func (s *storedTimes) Heard(provision.Report, time.Time)    {}
 func (s *storedTimes) Turns(time.Duration)                  {}
 func (s *storedTimes) Waits(time.Time)                      {}
 func (s *storedTimes) SetAside(string)                      {}
