@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"github.com/tendril-run/tendril/e2e/site"
 	"github.com/tendril-run/tendril/internal/testkit/gittest"
+	"github.com/tendril-run/tendril/internal/testkit/otlptest"
 )
 
 // one is a template of one resource, of the engine's built-in provider: next to
@@ -75,77 +75,124 @@ func deploy(s *site.Site, ends *listener, repo, workspace string, n int) time.Du
 // checkout, no log kept.
 //
 // warm deploys another value to the same workspace; cold is the first deploy of
-// an agent that has been installed just now.
+// an agent that has been installed just now. The traced ones have the agent record
+// a trace of each run, and tell of its parts; they are compared with those that do not.
 func BenchmarkDeploy(b *testing.B) {
-	b.Run("warm", func(b *testing.B) {
-		const deploys = 20
-		s := site.New(b)
-		s.NewAgent("one", 2, "").Start().AwaitOutput("registered")
-		repo, ends, bare := s.Template("one", map[string]string{"main.tf": one}), listen(b, s.URL, "tendril_provision"), newBareRun(b)
-		n := 0
-		bare.run(n)
-		deploy(s, ends, repo, "one", n)
-		var ours, limit series
-		s.Exec(b, "DELETE FROM public.provision_stages") // of the first
-		for b.Loop() {
-			for range deploys {
-				n++
-				limit.add(bare.run(n))
-				ours.add(deploy(s, ends, repo, "one", n))
-			}
-		}
-		reportDeploys(b, ours, limit)
-		stages := stageTimes{}
-		stages.add(b, s)
-		stages.report(b)
-	})
-	b.Run("cold", func(b *testing.B) {
-		const deploys = 5
-		var ours, limit series
-		stages := stageTimes{}
-		for b.Loop() {
-			for range deploys {
-				limit.add(newBareRun(b).run(1))
-				s := site.New(b)
-				agent := s.NewAgent("one", 2, "").Start()
-				agent.AwaitOutput("registered")
-				repo := s.Template("one", map[string]string{"main.tf": one})
-				ours.add(deploy(s, listen(b, s.URL, "tendril_provision"), repo, "one", 1))
-				stages.add(b, s)
-				agent.Terminate()
-			}
-		}
-		reportDeploys(b, ours, limit)
-		stages.report(b)
-	})
+	b.Run("warm", func(b *testing.B) { warmDeploys(b, false) })
+	b.Run("warm/traced", func(b *testing.B) { warmDeploys(b, true) })
+	b.Run("cold", func(b *testing.B) { coldDeploys(b, false) })
+	b.Run("cold/traced", func(b *testing.B) { coldDeploys(b, true) })
 }
 
-// stageTimes are how long runs were in each stage, by what people see of them.
-type stageTimes map[string]*series
+// deployer is an agent of a site of its own.
+type deployer struct {
+	*site.Site
+	agent     *site.Agent
+	repo      string
+	ends      *listener
+	collector *otlptest.Collector // nil: nothing is traced
+}
 
-// add adds those of all runs of a site.
-func (t stageTimes) add(b *testing.B, s *site.Site) {
+func newDeployer(b *testing.B, collector *otlptest.Collector) *deployer {
 	b.Helper()
-	rows, err := s.Conn.Query(b.Context(), "SELECT stage, extract(epoch FROM ended_at - started_at)::float8 FROM public.provision_stages WHERE ended_at IS NOT NULL")
-	if err != nil {
-		b.Fatal(err)
+	s := site.New(b)
+	agent := s.NewAgent("one", 2, "")
+	if collector != nil {
+		agent.Env = append(agent.Env, collector.Environment()...)
 	}
-	var stage string
-	var seconds float64
-	if _, err := pgx.ForEachRow(rows, []any{&stage, &seconds}, func() error {
-		if t[stage] == nil {
-			t[stage] = &series{}
+	agent.Start().AwaitOutput("registered")
+	return &deployer{s, agent, s.Template("one", map[string]string{"main.tf": one}), listen(b, s.URL, "tendril_provision"), collector}
+}
+
+func warmDeploys(b *testing.B, traced bool) {
+	const deploys = 20
+	plain, bare := newDeployer(b, nil), newBareRun(b)
+	var with *deployer
+	if traced {
+		with = newDeployer(b, otlptest.New(b))
+		deploy(with.Site, with.ends, with.repo, "one", 0)
+	}
+	n := 0
+	bare.run(n)
+	deploy(plain.Site, plain.ends, plain.repo, "one", n)
+	var ours, limit series
+	for b.Loop() {
+		for range deploys {
+			n++
+			switch {
+			case traced:
+				limit.add(deploy(plain.Site, plain.ends, plain.repo, "one", n))
+				ours.add(deploy(with.Site, with.ends, with.repo, "one", n))
+			default:
+				limit.add(bare.run(n))
+				ours.add(deploy(plain.Site, plain.ends, plain.repo, "one", n))
+			}
 		}
-		t[stage].add(time.Duration(seconds * float64(time.Second)))
-		return nil
-	}); err != nil {
-		b.Fatal(err)
+	}
+	reportDeploys(b, ours, limit)
+	if traced {
+		reportParts(b, with.collector, 1, len(ours))
 	}
 }
 
-func (t stageTimes) report(b *testing.B) {
-	for stage, times := range t {
-		times.report(b, stage+"-", 50)
+func coldDeploys(b *testing.B, traced bool) {
+	const deploys = 5
+	var ours, limit series
+	collector := otlptest.New(b)
+	cold := func(collector *otlptest.Collector) time.Duration {
+		d := newDeployer(b, collector)
+		defer d.agent.Terminate()
+		return deploy(d.Site, d.ends, d.repo, "one", 1)
+	}
+	for b.Loop() {
+		for range deploys {
+			if traced {
+				limit.add(cold(nil))
+				ours.add(cold(collector))
+			} else {
+				limit.add(newBareRun(b).run(1))
+				ours.add(cold(nil))
+			}
+		}
+	}
+	reportDeploys(b, ours, limit)
+	if traced {
+		reportParts(b, collector, 0, len(ours))
+	}
+}
+
+// reportParts reports how long runs were at each of their parts, the first ones left out: the
+// median of what each run spent there.
+func reportParts(b *testing.B, collector *otlptest.Collector, out, runs int) {
+	b.Helper()
+	all := collector.Await(b, "run", out+runs)
+	run := map[string]string{} // the one that a span is of, by its id
+	var ids []string
+	for _, s := range all {
+		if s.Name == "run" {
+			run[s.ID] = s.ID
+			ids = append(ids, s.ID)
+		}
+	}
+	spent := map[string]map[string]time.Duration{} // by name and run
+	for known := 0; known != len(run); {           // a child may come before its parent
+		known = len(run)
+		for _, s := range all {
+			if of := run[s.Parent]; of != "" && run[s.ID] == "" {
+				run[s.ID] = of
+				if spent[s.Name] == nil {
+					spent[s.Name] = map[string]time.Duration{}
+				}
+				spent[s.Name][of] += s.Took()
+			}
+		}
+	}
+	for name, by := range spent {
+		var times series
+		for _, id := range ids[out:] {
+			times.add(by[id])
+		}
+		times.report(b, strings.ReplaceAll(name, " ", "-")+"-", 50)
 	}
 }
 

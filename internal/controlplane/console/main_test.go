@@ -49,7 +49,7 @@ func newWorld(t *testing.T) *world {
 	}
 	t.Cleanup(database.Close)
 	w.database = database
-	w.pages, err = console.New(console.Config{Database: database, Version: "v0.0-test", PublicURL: "https://trellis.example", Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	w.pages, err = console.New(console.Config{Database: database, Version: "v0.0-test", PublicURL: "https://trellis.example", TraceURL: "https://jaeger.example/trace/{trace_id}", Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
