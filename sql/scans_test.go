@@ -23,6 +23,7 @@ func TestAgentsScanNothing(t *testing.T) {
 		return err
 	})
 	mustExec(t, w.conn, "INSERT INTO tendril.agent_keys (cluster_id, public_key, name) VALUES ($1, $2, 'keyed')", w.cluster, []byte(j.key))
+	mustExec(t, w.conn, "INSERT INTO tendril.identity_shares (key_id, shared_by, sealed, expires_at) SELECT id, id, $1, now() + interval '1 day' FROM tendril.agent_keys", sealedShare)
 	w.deploy(t, w.operator, snapshot("over"))
 	claim, _ := a.mustClaim(t)
 	a.mustReport(t, claim, "PROCESSING", applying)
@@ -35,6 +36,7 @@ func TestAgentsScanNothing(t *testing.T) {
 	for _, many := range []struct{ table, where, other string }{
 		{"public.agents", "name = 'one'", `'id', md5(n::text)::uuid, 'instance_id', md5(n::text)::uuid, 'boot_id', md5(n::text)::uuid, 'name', 'agent-' || n, 'cluster_id', c.c_id`},
 		{"tendril.agent_keys", "name = 'keyed'", `'id', md5(n::text)::uuid, 'public_key', '\x' || encode(sha256(n::text::bytea), 'hex'), 'name', 'agent-' || n, 'cluster_id', c.c_id`},
+		{"tendril.identity_shares", "true", `'key_id', md5(n::text)::uuid`},
 		{"public.workspaces", "name = 'over'", `'id', md5(n::text)::uuid, 'name', 'over-' || n, 'cluster_id', c.c_id`},
 		{"public.provisions", "status = 'SUCCESS'", `'id', md5(n::text)::uuid, 'cluster_id', c.c_id, 'workspace_id', md5(n::text)::uuid`},
 		{"tendril.claims", "state <> 'running'", `'id', md5(n::text)::uuid, 'cluster_id', c.c_id`},

@@ -85,6 +85,84 @@ func TestIdentityIsSharedWithOneKey(t *testing.T) {
 	}
 }
 
+// present has an agent store a certificate for a key, by a request that the signer has signed.
+func (w *world) present(t *testing.T, signer, hash, key, certificate string, expires time.Time) error {
+	t.Helper()
+	return pgx.BeginFunc(t.Context(), w.conn, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(t.Context(), `SELECT set_config('tendril.signing_key', $1, true), set_config('tendril.nonce', $2, true), set_config('tendril.signed_at', extract(epoch FROM clock_timestamp())::text, true),
+			set_config('tendril.signed_until', extract(epoch FROM clock_timestamp() + interval '1 minute')::text, true)`, signer, uuid.NewString()); err != nil {
+			return err
+		}
+		_, err := tx.Exec(t.Context(), "SELECT public.share_identity($1, $2, $3, $4)", hash, key, certificate, expires)
+		return err
+	})
+}
+
+// waiting are the certificates that an agent of the cluster is shown.
+func (w *world) waiting(t *testing.T) string {
+	t.Helper()
+	return one[string](t, w.conn, "SELECT coalesce(string_agg(concat_ws(' ', left(c ->> 'key', 1), c ->> 'certificate'), ', ' ORDER BY n), '') FROM jsonb_array_elements(public.check_agent($1) -> 'certificates') WITH ORDINALITY e (c, n)", w.tokenHash)
+}
+
+// A certificate stands where the share will, for all agents of the cluster to verify. It is nobody's
+// share, and only the agent that it is presented for stores it.
+func TestCertificateWaitsForAShare(t *testing.T) {
+	t.Parallel()
+	const certificate = "tendril-identity-certificate-1.e30."
+	w := newContract(t)
+	key, hash := w.byKey(t, w.cluster, "a")
+	other, otherHash := w.byKey(t, w.cluster, "b")
+	foreign := w.foreignAgent(t).w
+	foreignKey, foreignHash := w.byKey(t, foreign.cluster, "f")
+	later := time.Now().Add(time.Hour)
+	for _, c := range []struct{ signer, hash, key string }{{key, hash, key}, {key, hash, key}, {other, otherHash, other}, {foreignKey, foreignHash, foreignKey}} {
+		if err := w.present(t, c.signer, c.hash, c.key, certificate+c.key[:1], later); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := w.waiting(t), "b "+certificate+"b, a "+certificate+"a"; got != want {
+		t.Errorf("check_agent() shows %q, want the cluster's, the newest first: %q", got, want)
+	}
+	if n := one[int](t, w.conn, "SELECT count(*) FROM public.audit_events WHERE action = 'present_identity_certificate' AND detail ->> 'agent' IN ('agent a', 'agent b')"); n != 2 {
+		t.Errorf("the audit has %d certificates, want each once", n)
+	}
+	if text, err := w.shared(t, key, hash); text != nil || err != nil {
+		t.Errorf("shared_identity() = %v, %v, want null: a certificate is no share", text, err)
+	}
+	for name, c := range map[string]struct {
+		signer, hash, key, certificate string
+		expires                        time.Time
+	}{
+		"for another agent":          {other, otherHash, key, certificate, later},
+		"by a token":                 {"", w.tokenHash, key, certificate, later},
+		"too large":                  {key, hash, key, certificate + strings.Repeat("x", 8192), later},
+		"expired":                    {key, hash, key, certificate, time.Now().Add(-time.Second)},
+		"of an unknown kind":         {key, hash, key, "tendril-order-1.e30.", later},
+		"before a share for another": {other, otherHash, key, certificate + sealedShare, later},
+	} {
+		t.Run(name, func(t *testing.T) {
+			wantRefusal(t, w.present(t, c.signer, c.hash, c.key, c.certificate, c.expires), "PT422", "bad_share")
+		})
+	}
+	if err := w.share(t, w.tokenHash, key, sealedShare, later); err != nil {
+		t.Fatal(err)
+	}
+	mustExec(t, w.conn, "UPDATE tendril.agent_keys SET revoked_at = now() WHERE name = 'agent b'")
+	if got := w.waiting(t); got != "" {
+		t.Errorf("check_agent() shows %q, want nothing of an agent that has its share, or whose key is revoked", got)
+	}
+	mustExec(t, w.conn, "UPDATE tendril.agent_keys SET revoked_at = NULL")
+	mustExec(t, w.conn, `INSERT INTO tendril.agent_keys (cluster_id, public_key, name) SELECT $1, sha256(n::text::bytea), 'many' FROM generate_series(1, 30) n`, w.cluster)
+	mustExec(t, w.conn, `INSERT INTO tendril.identity_shares (key_id, shared_by, sealed, expires_at) SELECT id, id, 'tendril-identity-certificate-1.', now() + interval '1 hour' FROM tendril.agent_keys WHERE name = 'many'`)
+	if n := strings.Count(w.waiting(t), "certificate"); n != 20 {
+		t.Errorf("check_agent() shows %d certificates, want 20 at most", n)
+	}
+	mustExec(t, w.conn, "UPDATE tendril.identity_shares SET expires_at = clock_timestamp()")
+	if got := w.waiting(t); got != "" {
+		t.Errorf("check_agent() shows %q, want nothing that has expired", got)
+	}
+}
+
 func TestShareIdentityRefuses(t *testing.T) {
 	t.Parallel()
 	w := newContract(t)

@@ -92,7 +92,7 @@ var argumentsOf = map[string]string{
 var flagKinds = map[string]string{
 	"cluster": "clusters", "pool": "pools", "workspace": "workspaces", "template": "templates", "target": "workspaces", "replace": "workspaces", "org": "me", "context": fixedWords + "local",
 	"output": fixedWords + "json", "approval": fixedWords + "always", "approvers": fixedWords + "admin", "log-format": fixedWords + "json", "access-log": fixedWords + "all",
-	"status": fixedWords + "gone", "health": fixedWords + "unhealthy", "kind": fixedWords + "slack", "event": fixedWords + "drift", "data-dir": folders, "move-from": folders, "config": fileNames, "to": fileNames, "file": fileNames, "yes-with": fileNames, "tendril join cluster": nothing,
+	"status": fixedWords + "gone", "health": fixedWords + "unhealthy", "kind": fixedWords + "slack", "event": fixedWords + "drift", "data-dir": folders, "move-from": folders, "config": fileNames, "to": fileNames, "file": fileNames, "yes-with": fileNames, "tendril join cluster": nothing, "tendril identity certify cluster": nothing, "tendril identity certify key": fileNames, "certificate": fileNames,
 	"sealed-vars": fileNames, "tls-cert": fileNames, "tls-key": fileNames, "state pull version": "workspaces", "machines output": fixedWords + "ansible", "machines list output": fixedWords + "ansible",
 	"form": fixedWords + "once", "tendril provisioner test machine": fileNames, "tendril provisioner test variables": fileNames,
 }

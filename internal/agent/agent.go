@@ -14,6 +14,7 @@ import (
 	"github.com/tendril-run/tendril/internal/caches"
 	"github.com/tendril-run/tendril/internal/dirlock"
 	"github.com/tendril-run/tendril/internal/health"
+	"github.com/tendril-run/tendril/internal/identity"
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/pool"
 	"github.com/tendril-run/tendril/internal/process"
@@ -48,6 +49,8 @@ type Options struct {
 	// Identity has the private keys to which variables are sealed, which all
 	// agents of a cluster share; the zero value is for one of this agent's own.
 	Identity Identity
+	// Certifiers are the keys whose certificates move the identity between agents.
+	Certifiers identity.Certifiers
 	// Command is the argv of a child, such as {"/usr/bin/tendril", "exec"}. Where
 	// runs have uids of their own it gets "--as CACHE:RUN" as well.
 	Command []string
@@ -194,9 +197,11 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer q.Close()
 	dirs := workspaceDirs{dir, uids}
 	b := newBoot(a, dirs, q, children, &keys{identity: from, public: public, own: own, log: a.options.Log})
+	cluster := func() string { return b.sealed.cluster }
 	if a.options.Identity.File == "" {
-		b.keys.shares = &identityShares{dir: dir, ask: q.SharedIdentity, cluster: func() string { return b.sealed.cluster }, log: a.options.Log}
+		b.keys.shares = &identityShares{dir: dir, ask: q.SharedIdentity, present: q.ShareIdentity, cluster: cluster, certifiers: a.options.Certifiers, log: a.options.Log}
 	}
+	b.keys.waiting = &certificates{certifiers: a.options.Certifiers, queue: q, cluster: cluster, log: a.options.Log}
 	b.tidier = newTidier(dirs, &b.workspaces, a.options, a.limits.tidyPause)
 	a.tidier.Store(b.tidier)
 	return b.live(ctx)

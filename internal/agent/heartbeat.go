@@ -69,8 +69,8 @@ type heartbeat struct {
 	retry      *retry.Waits
 	nudged     chan struct{}
 	advice     chan time.Duration // the newest poll interval; for the poller
-	// waits: the poller waits for work.
-	waits atomic.Bool
+	// waits: the poller waits for work. saysSo: the newest heartbeat says that.
+	waits, saysSo atomic.Bool
 	// holds: the other side held the last heartbeat, or would have.
 	holds atomic.Bool
 	// These belong to the loop.
@@ -127,12 +127,22 @@ func (h *heartbeat) began() {
 }
 
 // waitForWork says whether the poller waits for work, of which a heartbeat that is held is to
-// bring the news.
+// bring the news. One that says so already stays: a poll more often than heartbeats are held would
+// replace each before its answer.
 func (h *heartbeat) waitForWork(waits bool) {
 	h.waits.Store(waits)
-	if waits && h.holds.Load() {
+	if waits && h.holds.Load() && !h.saysSo.Load() {
 		h.nudge()
 	}
+}
+
+// free is whether the next heartbeat says that the agent waits for work. A poller that begins to
+// wait meanwhile finds that it does not say so.
+func (h *heartbeat) free() bool {
+	h.saysSo.Store(false)
+	free := h.waits.Load()
+	h.saysSo.Store(free)
+	return free
 }
 
 func (h *heartbeat) unwoken() bool { return h.queue.Attention() == nil }
@@ -274,7 +284,7 @@ func (h *heartbeat) beat(ctx context.Context) (time.Duration, bool) {
 func (h *heartbeat) compose(held map[uuid.UUID]*run) queue.Beat {
 	beat := queue.Beat{
 		Claims: slices.Collect(maps.Keys(held)), Wait: queue.MaxHeld,
-		Free: h.waits.Load(), Checks: time.Since(h.checksTold) >= h.interval,
+		Free: h.free(), Checks: time.Since(h.checksTold) >= h.interval,
 	}
 	if len(held) > 0 && h.lease > 0 { // a call renews leases as of when it was signed
 		beat.Wait = min(beat.Wait, h.lease/heldShare)

@@ -280,6 +280,44 @@ func TestHeartbeatIsHeldWithinTheLease(t *testing.T) {
 	}
 }
 
+// holdingQueue holds heartbeats for as long as they allow.
+type holdingQueue struct {
+	*idleQueue
+	answered int
+}
+
+func (q *holdingQueue) Heartbeat(ctx context.Context, beat queue.Beat) (queue.Pulse, error) {
+	pulse, err := q.idleQueue.Heartbeat(ctx, beat)
+	if !wait(ctx, beat.Wait) {
+		return pulse, ctx.Err()
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.answered++
+	pulse.Held = true
+	return pulse, err
+}
+
+// An agent whose operator has it poll more often than heartbeats are held gets their answers all the
+// same: with each it inspects its keys and counts as healthy.
+func TestHeldHeartbeatOutlivesPolls(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := &holdingQueue{idleQueue: newIdleQueue()}
+		b := newBoot(New(Options{Slots: 1, Poll: time.Second, Log: slog.New(slog.DiscardHandler)}), workspaceDirs{}, q, nil, &keys{})
+		b.heartbeat = b.newHeartbeat(queue.Registration{Heartbeat: 10 * time.Second}, func(error) {})
+		ctx, cancel := context.WithTimeout(t.Context(), 10*queue.MaxHeld)
+		defer cancel()
+		var running sync.WaitGroup
+		running.Go(func() { b.heartbeat.run(ctx) })
+		running.Go(func() { b.newPoller().run(ctx) })
+		running.Wait()
+		if beats, asked := q.counts(); q.answered < 9 || beats > 15 || asked < 100 {
+			t.Errorf("in 200 s %d of %d heartbeats are answered, and %d polls sent, want about 10 of 10, and the polls", q.answered, beats, asked)
+		}
+	})
+}
+
 // A run hears that people watch its log, and that they have left, once each; the database hears
 // what the agent knows.
 func TestHeartbeatSaysWhatIsWatched(t *testing.T) {

@@ -26,6 +26,7 @@ const clusterKeyEvery = time.Minute
 // cluster. Both may change while it runs:
 //
 //	another agent's share ── asked for while own lacks cluster ──▶ the identities' file
+//	another agent's certificate ── asked for while own has cluster ──▶ a share for that agent
 //	the identities' file  ── read with each heartbeat ──▶ own, and the public half is registered
 //	set_cluster_key       ── asked for while cluster is not own's first ──▶ cluster
 //
@@ -34,6 +35,7 @@ type keys struct {
 	identity Identity         // Text is what own was read from
 	public   *queue.PublicKey // told when the agent registers
 	shares   *identityShares  // nil: the identity is the operator's file
+	waiting  *certificates    // nil: this agent shares with nobody
 	log      *slog.Logger
 
 	contract atomic.Int64 // the database's
@@ -81,10 +83,15 @@ func (k *keys) registered(cluster string, now time.Time) {
 // renew reads the identities again whose file has changed, and registers where
 // the database is to hear of that or may know of another key for the cluster.
 func (k *keys) renew(ctx context.Context, now time.Time, register func(context.Context) (queue.Registration, error)) {
+	cluster := k.clusterKey()
+	holds := cluster != "" && k.held().Holds(cluster)
+	if k.waiting != nil && holds {
+		k.waiting.share(ctx, k.held(), now)
+	}
 	if k.identity.Read == nil {
 		return
 	}
-	if cluster := k.clusterKey(); k.shares != nil && cluster != "" && !k.held().Holds(cluster) {
+	if k.shares != nil && cluster != "" && !holds {
 		k.shares.take(ctx, cluster, now)
 	}
 	k.reread()

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -18,8 +19,11 @@ import (
 type identityShares struct {
 	dir     *dataDir
 	ask     func(context.Context) (sealed string, err error)
+	present func(ctx context.Context, own ed25519.PublicKey, certificate string, expires time.Time) error
 	cluster func() string // name of the cluster, as this agent has noted it
-	log     *slog.Logger
+	// certifiers are the keys whose certificates this agent presents.
+	certifiers identity.Certifiers
+	log        *slog.Logger
 
 	again time.Time // when to ask next
 	told  string    // what the log says last of a share that is not taken
@@ -60,12 +64,15 @@ func (s *identityShares) open(ctx context.Context, clusterKey string, now time.T
 		return nil, err
 	}
 	sealed, err := s.ask(ctx)
-	if err != nil || sealed == "" {
+	if err != nil {
 		return nil, err
+	}
+	if sealed == "" {
+		return nil, s.presentCertificate(ctx, key, now)
 	}
 	all, err := identity.Open(sealed, key, s.cluster(), now)
 	if err != nil {
-		return nil, fmt.Errorf("what the database has for this agent cannot be used: %w", err)
+		return nil, errors.Join(fmt.Errorf("what the database has for this agent cannot be used: %w", err), s.presentCertificate(ctx, key, now))
 	}
 	accepted, err := identity.ReadAccepted(s.dir.root)
 	switch {
@@ -80,4 +87,18 @@ func (s *identityShares) open(ctx context.Context, clusterKey string, now time.T
 		return nil, fmt.Errorf("the identity that was shared and accepted is not the cluster's, whose key is %s: have an admin call set_cluster_key", seal.Fingerprint(clusterKey))
 	}
 	return all, nil
+}
+
+// presentCertificate asks for the identity by the certificate that this agent's operator has
+// accepted, if there is one. The same one again changes nothing.
+func (s *identityShares) presentCertificate(ctx context.Context, key agentkey.Key, now time.Time) error {
+	text, err := identity.ReadCertificate(s.dir.root)
+	if err != nil || text == "" {
+		return err
+	}
+	certificate, err := s.certifiers.Verify(text, s.cluster(), key.Public(), now)
+	if err != nil {
+		return fmt.Errorf("the certificate that was accepted here can no longer be used: %w", err)
+	}
+	return s.present(ctx, key.Public(), text, certificate.Until)
 }

@@ -31,6 +31,7 @@ type joined struct {
 	log     *bytes.Buffer
 	now     time.Time
 	asked   int
+	gateway gatewaytest.Gateway
 }
 
 func newJoined(t *testing.T) *joined {
@@ -52,8 +53,8 @@ func newJoined(t *testing.T) *joined {
 	}
 	about := queuetest.NewAgent("b")
 	about.AgePublicKey = queue.NewPublicKey(own.Public())
-	gateway := gatewaytest.ServeForKeys(t, j.world)
-	if j.queue, err = rpcqueue.New(rpcqueue.Options{URL: gateway.URL, APIKey: gateway.APIKey, CAFile: gateway.CAFile, Key: j.key.Private(), Agent: about}); err != nil {
+	j.gateway = gatewaytest.ServeForKeys(t, j.world)
+	if j.queue, err = rpcqueue.New(rpcqueue.Options{URL: j.gateway.URL, APIKey: j.gateway.APIKey, CAFile: j.gateway.CAFile, Key: j.key.Private(), Agent: about}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(j.queue.Close)
@@ -63,7 +64,7 @@ func newJoined(t *testing.T) *joined {
 		return j.queue.SharedIdentity(ctx)
 	}
 	j.keys = &keys{identity: from, public: about.AgePublicKey, own: own, log: log,
-		shares: &identityShares{dir: j.dir, ask: ask, cluster: func() string { return "prod" }, log: log}}
+		shares: &identityShares{dir: j.dir, ask: ask, present: j.queue.ShareIdentity, cluster: func() string { return "prod" }, log: log}}
 	registration, err := j.queue.Register(t.Context())
 	if err != nil {
 		t.Fatal(err)

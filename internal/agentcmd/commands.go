@@ -128,7 +128,7 @@ func complete(verb *cobra.Command) {
 		}
 		words := cobra.NoFileCompletions
 		switch flag.Name {
-		case "config", "file", "to", "yes-with":
+		case "config", "file", "to", "yes-with", "key", "certificate":
 			words = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)
 		case "data-dir":
 			words = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs)

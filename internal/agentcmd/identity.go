@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/tendril-run/tendril/internal/agent"
 	"github.com/tendril-run/tendril/internal/agentkey"
 	"github.com/tendril-run/tendril/internal/config"
 	"github.com/tendril-run/tendril/internal/durable"
@@ -54,14 +55,23 @@ func (f *identityFlags) where(cmd *cobra.Command) (dir, file string, err error) 
 	if f.file != "" {
 		return "", f.file, nil
 	}
-	dir, file, err = config.Places(f.run.file(), append(os.Environ(), f.run.environ(cmd)...))
+	part, err := f.part(cmd)
 	if err != nil {
-		return "", "", failure{err, ExitUsage}
+		return "", "", err
 	}
-	if file == "" {
-		file = filepath.Join(dir, identity.File)
+	if file = part.IdentityFile; file == "" {
+		file = filepath.Join(part.DataDir, identity.File)
 	}
-	return dir, file, nil
+	return part.DataDir, file, nil
+}
+
+// part is what the agent's configuration says of its identity.
+func (f *identityFlags) part(cmd *cobra.Command) (config.Config, error) {
+	part, err := config.LoadPart(f.run.file(), append(os.Environ(), f.run.environ(cmd)...))
+	if err != nil {
+		return part, failure{err, ExitUsage}
+	}
+	return part, nil
 }
 
 // makeDataDir makes the data directory of an agent that has not started yet, if the identity
@@ -91,7 +101,7 @@ identity that is lost can't be read any more.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(identityNewCommand(), identityShowCommand(), identityShareCommand(), identityAcceptCommand(), identityExportCommand(), identityImportCommand())
+	cmd.AddCommand(identityNewCommand(), identityShowCommand(), identityShareCommand(), identityAcceptCommand(), identityCertifyCommand(), identityExportCommand(), identityImportCommand())
 	return cmd
 }
 
@@ -277,24 +287,34 @@ Then enter the fingerprint that this prints on the other agent's machine:
 			if err != nil {
 				return failure{err, ExitFailure}
 			}
-			name, err := os.ReadFile(filepath.Join(dir, "cluster"))
+			name, err := notedCluster(dir)
 			if err != nil {
-				return failure{fmt.Errorf("read which cluster this agent belongs to (it notes that when it first registers): %w", err), ExitFailure}
+				return failure{err, ExitFailure}
 			}
 			var to ed25519.PublicKey
 			if err := f.withQueue(cmd, func(ctx context.Context, q queue.Queue) error {
-				to, err = share(ctx, q, all, expected, strings.TrimSpace(string(name)), time.Now())
+				to, err = share(ctx, q, all, expected, name, time.Now())
 				return err
 			}); err != nil {
 				return failure{err, ExitFailure}
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "The identity of cluster %s is shared with the agent whose key is\n  %s\n  %s\nOn that agent's machine, within %d hours:\n  tendril identity accept %s\n",
-				strings.TrimSpace(string(name)), agentkey.Words(to), agentkey.Fingerprint(to), int(identity.ShareFor.Hours()), identity.Fingerprint(all.Public()))
+				name, agentkey.Words(to), agentkey.Fingerprint(to), int(identity.ShareFor.Hours()), identity.Fingerprint(all.Public()))
 			return err
 		},
 	}
 	f.add(cmd)
 	return cmd
+}
+
+// notedCluster is the name of the cluster that an agent has noted when it first registered:
+// fs.ErrNotExist where it has not.
+func notedCluster(dir string) (string, error) {
+	name, err := os.ReadFile(filepath.Join(dir, "cluster"))
+	if err != nil {
+		return "", fmt.Errorf("read which cluster this agent belongs to (it notes that when it first registers): %w", err)
+	}
+	return strings.TrimSpace(string(name)), nil
 }
 
 // share seals identities to the agent whose key has the expected fingerprint, whatever key the
@@ -304,11 +324,8 @@ func share(ctx context.Context, q queue.Queue, all seal.Identities, expected age
 	if err != nil {
 		return nil, err
 	}
-	if standing.ClusterName != cluster {
-		return nil, fmt.Errorf("the database says that this agent belongs to the cluster %s, and the agent has noted %s", standing.ClusterName, cluster)
-	}
-	if standing.ClusterKey != "" && !all.Holds(standing.ClusterKey) {
-		return nil, fmt.Errorf("this agent does not have the cluster's identity, %s: run this on an agent that has it", seal.Fingerprint(standing.ClusterKey))
+	if err := agent.CheckSharing(standing, all, cluster); err != nil {
+		return nil, err
 	}
 	to, err := q.AgentKey(ctx, expected.Prefix())
 	if err != nil {
@@ -326,43 +343,6 @@ func share(ctx context.Context, q queue.Queue, all seal.Identities, expected age
 		return nil, err
 	}
 	return to, q.ShareIdentity(ctx, to, sealed, until)
-}
-
-func identityAcceptCommand() *cobra.Command {
-	var f identityFlags
-	cmd := &cobra.Command{
-		Use:   "accept FINGERPRINT",
-		Short: "Accept an identity that another agent shares",
-		Long: `Notes which identity this agent takes when another agent shares it: the one whose
-public half has this fingerprint. Read it where "tendril identity share" was run,
-as words, hexadecimal digits, SHA256:… or the public half itself, age1….
-The agent takes no other identity, whatever the database says.`,
-		Example: `  tendril identity accept grid duck problem valid cloth roof rate wealth`,
-		Args:    cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			text := strings.Join(args, " ")
-			if _, err := identity.ParseAccepted(text); err != nil {
-				return err
-			}
-			dir, file, err := f.where(cmd)
-			if err != nil {
-				return err
-			}
-			if file != filepath.Join(dir, identity.File) {
-				return failure{fmt.Errorf("this agent's identity is in %s (identity_file): put the cluster's identity there", file), ExitFailure}
-			}
-			if err := makeDataDir(dir, file); err != nil {
-				return err
-			}
-			if err := identity.Accept(dir, text); err != nil {
-				return failure{err, ExitFailure}
-			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), "Accepted. The running agent takes the identity within a minute after it was shared.")
-			return err
-		},
-	}
-	f.add(cmd)
-	return cmd
 }
 
 func identityExportCommand() *cobra.Command {

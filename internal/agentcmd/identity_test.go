@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -252,6 +253,140 @@ func TestIdentityIsShared(t *testing.T) {
 		t.Errorf("identity accept with an identity_file = %d, %q, want a refusal", code, out)
 	}
 }
+
+// A person certifies B with a key of ssh-keygen, on a machine without an agent. B's operator accepts
+// the certificate, and nobody is needed at A.
+func TestIdentityIsCertified(t *testing.T) {
+	t.Parallel()
+	s := newSharing(t)
+	keygen := exec.CommandContext(t.Context(), "sh", "-euc", pages.Block(t, "docs/OPERATIONS.md", "ssh-keygen -t ed25519 -f certifier", "-f certifier", "-q -N '' -f certifier"))
+	keygen.Dir = t.TempDir()
+	if out, err := keygen.CombinedOutput(); err != nil {
+		t.Fatalf("ssh-keygen: %v, %s", err, out)
+	}
+	key, file := filepath.Join(keygen.Dir, "certifier"), filepath.Join(keygen.Dir, "certificate")
+	public, err := os.ReadFile(key + ".pub")
+	if err != nil {
+		t.Fatal(err)
+	}
+	certify := func(words, public string, more ...string) (string, int) {
+		t.Helper()
+		return tendril(t, nil, append([]string{"identity", "certify", words, "--key", key, "--cluster", "prod", "--identity", public}, more...)...)
+	}
+	env := []string{"TENDRIL_DATA_DIR=" + s.b, "TENDRIL_POLICY_IDENTITY_CERTIFIERS=" + strings.TrimSpace(string(public))}
+	accept := words(pages.Code(t, "docs/OPERATIONS.md", "tendril identity accept --certificate FILE", "FILE", file))
+	accepts := func(certificate string, env []string) (string, int) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(certificate), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return tendril(t, env, accept...)
+	}
+
+	sh := exec.CommandContext(t.Context(), "sh", "-euc", "tendril() { "+os.Args[0]+` "$@"; }; `+pages.Block(t, "docs/OPERATIONS.md", "tendril identity certify FINGERPRINT", "FINGERPRINT", s.key.Words(), "--cluster NAME", "--cluster prod", "IDENTITY", `"`+identity.Fingerprint(s.all.Public())+`"`))
+	sh.Dir = keygen.Dir
+	if out, err := sh.CombinedOutput(); err != nil {
+		t.Fatalf("identity certify: %v, %s", err, out)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := string(text)
+	certifiers, err := identity.ParseCertifiers([]string{string(public)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := certifiers.Verify(strings.TrimSpace(good), "prod", s.key.Public(), time.Now())
+	if err != nil || !c.Allows(s.all.Public()) || c.Until.Sub(c.From) != identity.CertificateFor {
+		t.Errorf("the certificate = %+v, %v, want one for B and the cluster's identity", c, err)
+	}
+
+	for name, c := range map[string]struct {
+		certificate string
+		env         []string
+		says        string
+	}{
+		"no certifier is named":         {good, env[:1], "policy.identity_certifiers"},
+		"the certifier is no key":       {good, append(env[:1:1], "TENDRIL_POLICY_IDENTITY_CERTIFIERS=ssh-rsa AAAA"), "policy.identity_certifiers"},
+		"an agent without a key":        {good, append(env[1:2:2], "TENDRIL_DATA_DIR="+t.TempDir()), "tendril join"},
+		"an agent of another cluster":   {good, append(env[1:2:2], "TENDRIL_DATA_DIR="+elsewhere(t, s)), "belongs to"},
+		"with an identity_file":         {good, append(env[:2:2], "TENDRIL_IDENTITY_FILE=/nowhere/identity"), "identity_file"},
+		"not a certificate":             {"certificate", env, "refused"},
+		"for another agent's key":       {strings.TrimSpace(first(certify(identity.Fingerprint("other"), s.all.Public()))), env, "another agent"},
+		"that has expired":              {first(certify(s.key.Words(), s.all.Public(), "--valid", "1ns")), env, "expired"},
+		"a certificate that was halved": {good[:len(good)/2], env, "refused"},
+	} {
+		out, code := accepts(c.certificate, c.env)
+		if accepted, err := identity.ReadAccepted(s.b); code == ExitOK || !strings.Contains(out, c.says) || err != nil || !accepted.None() {
+			t.Errorf("%s: identity accept --certificate = %d, %q, %v, want a refusal that says %q", name, code, out, err, c.says)
+		}
+	}
+	out, code := accepts(good, env)
+	accepted, err := identity.ReadAccepted(s.b)
+	kept, errKept := identity.ReadCertificate(s.b)
+	if code != ExitOK || err != nil || errKept != nil || !accepted.Is(s.all.Public()) || kept != strings.TrimSpace(good) {
+		t.Errorf("identity accept --certificate = %d, %q, %v, %v, want A's identity accepted, and the certificate kept", code, out, err, errKept)
+	}
+
+	for _, args := range [][]string{
+		{"--valid", "169h"}, {"--valid", "0s"}, {"--identity", "AGE-SECRET-KEY-1"}, {"--cluster", ""}, {"--key", ""},
+		{"--key", filepath.Join(s.a, "identity")}, {"--key", key + ".pub"},
+	} {
+		if out, code := certify(s.key.Words(), s.all.Public(), args...); code == ExitOK || strings.Contains(out, "tendril-identity-certificate") || strings.Contains(out, "AGE-SECRET-KEY-1"+"Q") {
+			t.Errorf("identity certify %q = %d, %q, want a refusal", args, code, out)
+		}
+	}
+}
+
+// A certifying key of ssh-keygen may have a passphrase, and one of openssl does as well.
+func TestCertifyingKeys(t *testing.T) {
+	t.Parallel()
+	dir, public := t.TempDir(), "age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"
+	for _, make := range []string{"ssh-keygen -q -t ed25519 -N 'correct horse' -f locked", "openssl genpkey -algorithm ed25519 -out pkcs8 && chmod 0600 pkcs8", "ssh-keygen -q -t ecdsa -N '' -f ecdsa", "ssh-keygen -q -t ed25519 -N '' -f open && chmod 0644 open"} {
+		cmd := exec.CommandContext(t.Context(), "sh", "-euc", make)
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v, %s", make, err, out)
+		}
+	}
+	args := func(key string) []string {
+		return []string{"identity", "certify", strings.Repeat("0", 64), "--key", filepath.Join(dir, key), "--cluster", "prod", "--identity", public}
+	}
+	if out, code := tendril(t, nil, args("pkcs8")...); code != ExitOK || !strings.HasPrefix(out, "tendril-identity-certificate-1.") {
+		t.Errorf("identity certify with a key of openssl = %d, %q, want a certificate", code, out)
+	}
+	for key, says := range map[string]string{"locked": "no terminal", "ecdsa": "not Ed25519", "open": "chmod o=", "none": "no such file"} {
+		if out, code := tendril(t, nil, args(key)...); code != ExitFailure || !strings.Contains(out, says) {
+			t.Errorf("identity certify with the key %s = %d, %q, want a refusal that says %q", key, code, out, says)
+		}
+	}
+	if said, code := typing(t, nil, args("locked"), "correct horse"); code != ExitOK || !strings.Contains(said, "tendril-identity-certificate-1.") || strings.Contains(said, "correct") {
+		t.Errorf("identity certify with a passphrase = %d, %q, want a certificate", code, said)
+	}
+	if said, code := typing(t, nil, args("locked"), "wrong"); code != ExitFailure || !strings.Contains(said, "passphrase") {
+		t.Errorf("identity certify with a wrong passphrase = %d, %q, want a refusal", code, said)
+	}
+}
+
+// elsewhere is a data directory with B's key, whose agent has noted another cluster.
+func elsewhere(t *testing.T, s *sharing) string {
+	t.Helper()
+	dir := t.TempDir()
+	text, err := os.ReadFile(filepath.Join(s.b, agentkey.File))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, agentkey.File), text, 0o600)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "cluster"), []byte("dev\n"), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func first(out string, _ int) string { return out }
 
 // Whatever key a hostile database names, A seals to the one whose fingerprint was typed.
 func TestShareWithAForgedKey(t *testing.T) {

@@ -136,6 +136,10 @@ func run(cmd *cobra.Command, flags runFlags, more ...string) error {
 	if err != nil {
 		return failure{err, ExitUsage}
 	}
+	certifiers, err := parseCertifiers(settings)
+	if err != nil {
+		return err
+	}
 	slots, why := settings.RunsAtOnce()
 	if why != "" {
 		log.Warn("this agent runs one provision at a time: set slots = 1, or start it as root so that each run gets a uid of its own", "slots", settings.Slots, "why", why)
@@ -150,7 +154,7 @@ func run(cmd *cobra.Command, flags runFlags, more ...string) error {
 		DrainTimeout: settings.DrainTimeout.Duration, Poll: settings.Queue.PollInterval.Duration,
 		Open: opener(settings, log), KeyLifetime: settings.Queue.KeyLifetime.Duration,
 		Command: append([]string{self}, sibling(cmd, "exec")...), Env: settings.ChildEnv(environ), CheckEnv: settings.CheckEnv(environ), NoCommands: settings.NoCommands(),
-		Settings: settings.Settings(), GitHosts: githosts.New(settings.Git).Read, Credentials: credentials.New(settings, environ).For, Requesters: settings.Requesters, Log: log, Tracer: tracer, UIDs: uidsOf(settings), Identity: identity,
+		Settings: settings.Settings(), GitHosts: githosts.New(settings.Git).Read, Credentials: credentials.New(settings, environ).For, Requesters: settings.Requesters, Log: log, Tracer: tracer, UIDs: uidsOf(settings), Identity: identity, Certifiers: certifiers,
 		InputWebhook: notify, Pools: pools, PoolsFor: settings.Pools.For,
 		Caches:       settings.Cache.Limits(),
 		SharedCaches: func(dirs job.Dirs) []caches.Cache { return executor.SharedCaches(dirs, settings.Settings().Engine) },

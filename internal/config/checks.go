@@ -22,6 +22,7 @@ import (
 	"github.com/tendril-run/tendril/internal/policyhook"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/secretfile"
+	"github.com/tendril-run/tendril/internal/trust"
 )
 
 var (
@@ -39,6 +40,11 @@ func oneOf(value string, allowed ...string) bool { return slices.Contains(allowe
 
 func every(values []string, allowed func(string) bool) bool {
 	return !slices.ContainsFunc(values, func(value string) bool { return !allowed(value) })
+}
+
+func publicKey(text string) bool {
+	_, err := trust.ParseSigner(text)
+	return err == nil
 }
 
 func isPrefix(text string) bool {

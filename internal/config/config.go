@@ -105,6 +105,9 @@ type Policy struct {
 	// RequesterKeys say to whom is sealed what a run may hand out, and whose orders
 	// replace a state: see trust.ParseKeys.
 	RequesterKeys []string `toml:"requester_keys"`
+	// IdentityCertifiers are the public keys whose certificates move the cluster's identity:
+	// see identity.Certifiers.
+	IdentityCertifiers []string `toml:"identity_certifiers"`
 	// Modules are sources that modules may have beside Repos.
 	Modules []string `toml:"modules"`
 	// CheckRanges are the addresses that health checks may ask.

@@ -83,22 +83,22 @@ func (l *loader) load(path string) (Config, error) {
 	return l.config, nil
 }
 
-// Places are where the agent of a configuration keeps its data, and its identity_file, ""
-// for none. It needs neither the queue's URL nor the token.
-func Places(path string, environ []string) (dataDir, identityFile string, err error) {
+// LoadPart reads a configuration of which only data_dir, identity_file and
+// policy.identity_certifiers are wanted. It needs neither the queue's URL nor the token.
+func LoadPart(path string, environ []string) (Config, error) {
 	l := &loader{env: newEnvironment(environ), fromEnv: map[string]string{}}
 	l.config = defaults(l.env)
 	if path != "" {
 		if err := l.readFile(path); err != nil {
-			return "", "", err
+			return Config{}, err
 		}
 	}
 	l.readEnv()
 	l.absolute("")
 	if len(l.problems) > 0 {
-		return "", "", &Invalid{Problems: l.problems}
+		return Config{}, &Invalid{Problems: l.problems}
 	}
-	return l.config.DataDir, l.config.IdentityFile, nil
+	return l.config, nil
 }
 
 type loader struct {

@@ -15,6 +15,15 @@
 //     Without this, anybody who writes to the database could give B an identity of their own: they
 //     would read what B seals, and B would apply plans that they have signed with it.
 //
+// A certificate carries both fingerprints in place of people: it names B's key and the identity's
+// public half, and a key signs it that the configurations of A and B name (policy.identity_certifiers).
+//
+//	the certifier's machine: tendril identity certify ──▶ a file ──▶ agent B: identity accept --certificate
+//	agent B ── the certificate ──▶ a row ──▶ agent A: Verify, then Seal as above
+//
+// The row is as little believed as the others: A verifies the certificate, and seals to the key that
+// the certificate names.
+//
 // What is sealed names the cluster, the key that it is for and until when it counts, so that a
 // copy of it is good for nothing else and not for long.
 //

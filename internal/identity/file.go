@@ -153,11 +153,12 @@ func ReadAccepted(dir string) (Accepted, error) {
 	return ParseAccepted(string(text))
 }
 
-// Forget removes what Accept has noted: one acceptance is for one identity.
+// Forget removes what Accept and AcceptCertificate have noted: one acceptance is for one identity.
 func Forget(dir string) error {
-	err := os.Remove(filepath.Join(dir, acceptedFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+	for _, name := range []string{certificateFile, acceptedFile} {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
-	return err
+	return nil
 }

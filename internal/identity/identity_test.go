@@ -18,6 +18,7 @@ import (
 
 	"github.com/tendril-run/tendril/internal/agentkey"
 	"github.com/tendril-run/tendril/internal/seal"
+	"github.com/tendril-run/tendril/internal/trust"
 )
 
 // rotateEnv names a file whose identity this program rotates without end, until it is killed.
@@ -226,4 +227,69 @@ func TestAccepted(t *testing.T) {
 			t.Errorf("Accept(%q) = nil, want an error", bad)
 		}
 	}
+}
+
+// The refusals of a certificate for which no database is needed; the agent's own test has the others.
+func TestCertificate(t *testing.T) {
+	t.Parallel()
+	key, now := agentKey(t), time.Now()
+	by := agentKey(t)
+	public := created(t, filepath.Join(t.TempDir(), File)).Public()
+	good := Certificate{Cluster: "prod", Key: key.Words(), Identity: Fingerprint(public), From: now, Until: now.Add(MaxCertificate)}
+	text, err := good.Sign(by.Private())
+	if err != nil {
+		t.Fatal(err)
+	}
+	named, err := ParseCertifiers([]string{authorized(t, agentKey(t)) + " a comment", authorized(t, by)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := named.Verify(text, "prod", key.Public(), now)
+	if err != nil || !c.Allows(public) || c.Allows(created(t, filepath.Join(t.TempDir(), File)).Public()) || c.Certifier != authorized(t, by) {
+		t.Errorf("Verify() = %+v, %v, want a certificate for that identity alone", c, err)
+	}
+	if _, err := (Certifiers{}).Verify(text, "prod", key.Public(), now); err == nil {
+		t.Error("Verify() by nobody = nil, want an error")
+	}
+	if _, err := named.Verify(text, "prod", ed25519.PublicKey("short"), now); err == nil {
+		t.Error("Verify() for what is no key = nil, want an error")
+	}
+	for name, change := range map[string]func(*Certificate){
+		"no cluster":      func(c *Certificate) { c.Cluster = " " },
+		"no key":          func(c *Certificate) { c.Key = "" },
+		"half a key":      func(c *Certificate) { c.Key = key.Fingerprint()[:22] },
+		"no identity":     func(c *Certificate) { c.Identity = "" },
+		"a secret":        func(c *Certificate) { c.Identity = "AGE-SECRET-KEY-1" },
+		"for too long":    func(c *Certificate) { c.Until = c.From.Add(MaxCertificate + time.Second) },
+		"ends and begins": func(c *Certificate) { c.Until = c.From },
+	} {
+		bad := good
+		change(&bad)
+		if _, err := bad.Sign(by.Private()); err == nil {
+			t.Errorf("%s: Sign() = nil, want an error", name)
+		}
+		bad.Certifier = authorized(t, by)
+		signed, err := trust.Sign(certificateKind, bad, by.Private()) // as another program could
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := named.Verify(signed, "prod", key.Public(), now); err == nil {
+			t.Errorf("%s: Verify() = nil, want an error", name)
+		}
+	}
+	for _, bad := range []string{"", "ssh-ed25519", "age1q", "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAgQC7"} {
+		if _, err := ParseCertifiers([]string{bad}); err == nil {
+			t.Errorf("ParseCertifiers(%q) = nil, want an error", bad)
+		}
+	}
+}
+
+// authorized is a public key as ssh has it.
+func authorized(t *testing.T, key agentkey.Key) string {
+	t.Helper()
+	text, err := trust.SignerText(key.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
 }

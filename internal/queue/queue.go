@@ -176,10 +176,11 @@ type Queue interface {
 	// least 22 hexadecimal digits; nil: there is none. The caller compares the two.
 	AgentKey(ctx context.Context, fingerprint string) (ed25519.PublicKey, error)
 	// ShareIdentity stores the cluster's identity, sealed to the key of another agent of the
-	// cluster, until a time at most 8 days ahead.
+	// cluster, until a time at most 8 days ahead. An agent without the identity stores a
+	// certificate for its own key in the same way.
 	ShareIdentity(ctx context.Context, to ed25519.PublicKey, sealed string, expires time.Time) error
-	// SharedIdentity is what ShareIdentity has stored for the key that signs this agent's
-	// requests; "": nothing.
+	// SharedIdentity is the identity that ShareIdentity has stored for the key that signs this
+	// agent's requests; "": none.
 	SharedIdentity(ctx context.Context) (sealed string, err error)
 	// Work receives when there may be something to claim, Attention when a
 	// heartbeat should not wait (a cancel). Both are hints: they may be missing,
@@ -326,6 +327,16 @@ type Standing struct {
 	BroadPublications []string `json:"broad_publications"`
 	// Realtime: the database sends wakes by Supabase's Realtime, to agents over HTTPS.
 	Realtime bool `json:"realtime"`
+	// Certificates are those by which other agents ask for the cluster's identity, the newest
+	// first, at most 20. The database has not verified them.
+	Certificates []WaitingCertificate `json:"certificates"`
+}
+
+// WaitingCertificate is a certificate, and the key of the agent that has presented it, in
+// hexadecimal.
+type WaitingCertificate struct {
+	Key         string `json:"key"`
+	Certificate string `json:"certificate"`
 }
 
 // contractTooNew is the reason of a database that is older than the agent.

@@ -50,7 +50,7 @@ func (p Person) Certify(c Certificate) (string, error) {
 	if err := c.check(); err != nil {
 		return "", err
 	}
-	return sign(certificateKind, c, p.signer)
+	return Sign(certificateKind, c, p.signer)
 }
 
 func (c Certificate) check() error {
@@ -58,7 +58,7 @@ func (c Certificate) check() error {
 		return fmt.Errorf("recipient: %w", err)
 	}
 	if c.Signer != "" {
-		if _, err := parseSigner(c.Signer); err != nil {
+		if _, err := ParseSigner(c.Signer); err != nil {
 			return fmt.Errorf("signer: %q %w", c.Signer, err)
 		}
 	}
@@ -83,11 +83,11 @@ func (c Certificate) check() error {
 // does not say whether that authority counts: ask a Keyring.
 func ParseCertificate(text string) (Certificate, error) {
 	var c Certificate
-	check, err := open(certificateKind, text, &c)
+	check, err := Open(certificateKind, text, &c)
 	if err != nil {
 		return c, err
 	}
-	authority, err := parseSigner(c.Authority)
+	authority, err := ParseSigner(c.Authority)
 	if err != nil {
 		return c, fmt.Errorf("authority: %w", err)
 	}
@@ -118,8 +118,8 @@ const MaxText = 8192
 
 var encoding = base64.RawURLEncoding
 
-// sign writes KIND.PAYLOAD.SIGNATURE, the last two in base64.
-func sign(kind string, payload any, by ed25519.PrivateKey) (string, error) {
+// Sign writes KIND.PAYLOAD.SIGNATURE, the last two in base64.
+func Sign(kind string, payload any, by ed25519.PrivateKey) (string, error) {
 	content, err := json.Marshal(payload)
 	if err != nil {
 		return "", fmt.Errorf("encode it: %w", err)
@@ -134,8 +134,8 @@ func sign(kind string, payload any, by ed25519.PrivateKey) (string, error) {
 // signed is what a signature is over.
 func signed(kind string, content []byte) []byte { return append([]byte(kind+"\n"), content...) }
 
-// open reads what sign wrote into payload; check verifies it then.
-func open(kind, text string, payload any) (check func(ed25519.PublicKey) bool, err error) {
+// Open reads what Sign wrote into payload; check reports whether a key signed it.
+func Open(kind, text string, payload any) (check func(ed25519.PublicKey) bool, err error) {
 	parts := strings.Split(text, ".")
 	if len(text) > MaxText || len(parts) != 3 || parts[0] != kind {
 		return nil, fmt.Errorf("is no %s", kind)
@@ -159,8 +159,8 @@ func open(kind, text string, payload any) (check func(ed25519.PublicKey) bool, e
 	return func(by ed25519.PublicKey) bool { return ed25519.Verify(by, signed(kind, content), signature) }, nil
 }
 
-// signerText is a public key as ssh has it.
-func signerText(key ed25519.PublicKey) (string, error) {
+// SignerText is a public key as ssh has it.
+func SignerText(key ed25519.PublicKey) (string, error) {
 	public, err := ssh.NewPublicKey(key)
 	if err != nil {
 		return "", fmt.Errorf("write the public key: %w", err)
@@ -168,8 +168,8 @@ func signerText(key ed25519.PublicKey) (string, error) {
 	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(public))), nil
 }
 
-// parseSigner reads "ssh-ed25519 AAAA…".
-func parseSigner(text string) (ed25519.PublicKey, error) {
+// ParseSigner reads "ssh-ed25519 AAAA…".
+func ParseSigner(text string) (ed25519.PublicKey, error) {
 	public, _, _, rest, err := ssh.ParseAuthorizedKey([]byte(text))
 	if err != nil || len(rest) > 0 {
 		return nil, fmt.Errorf("is no public key ssh-ed25519 AAAA…")
@@ -212,18 +212,18 @@ type Order struct {
 // Order signs an order; Signer is set here.
 func (p Person) Order(o Order) (string, error) {
 	o.Signer = p.SignerKey()
-	return sign(orderKind, o, p.signer)
+	return Sign(orderKind, o, p.signer)
 }
 
 // ParseOrder reads an order and checks its signature. It does not say whether the
 // signer's orders count: ask a Keyring.
 func ParseOrder(text string) (Order, error) {
 	var o Order
-	check, err := open(orderKind, text, &o)
+	check, err := Open(orderKind, text, &o)
 	if err != nil {
 		return o, err
 	}
-	signer, err := parseSigner(o.Signer)
+	signer, err := ParseSigner(o.Signer)
 	if err != nil {
 		return o, fmt.Errorf("signer: %w", err)
 	}

@@ -235,7 +235,7 @@ func (p Person) Recipient() string { return p.identity.Public() }
 
 // SignerKey is the public key ssh-ed25519 … of the person's signatures.
 func (p Person) SignerKey() string {
-	text, err := signerText(p.signer.Public().(ed25519.PublicKey))
+	text, err := SignerText(p.signer.Public().(ed25519.PublicKey))
 	if err != nil { // only for a key of another kind
 		panic(err)
 	}

@@ -310,6 +310,8 @@ END $$;
 --   name_taken_on       host of another live agent of that name, empty: none
 --   broad_publications  publications that carry more tables than they should
 --   realtime            whether the database sends wakes by Supabase's Realtime
+--   certificates        certificates that wait for the cluster's identity, the newest 20; a list of
+--                       objects: key, 64 hexadecimal digits, and certificate
 -- Errors: PT401 token_invalid, PT503 busy.
 -- Locks: none.
 -- Callers: anon, tendril_agent.
@@ -336,7 +338,7 @@ BEGIN
     'age_public_key', v_cluster.age_public_key,
     'now', clock_timestamp(), 'paused', v_cluster.paused_at IS NOT NULL, 'name_taken_on', coalesce(v_other, ''),
     'broad_publications', ARRAY(SELECT p.publication FROM tendril.broad_publications() p),
-    'realtime', tendril.can_broadcast());
+    'realtime', tendril.can_broadcast(), 'certificates', tendril.waiting_certificates(v_cluster.id));
 EXCEPTION
   WHEN lock_not_available THEN
     PERFORM tendril.refuse('PT503', 'busy', 'the database is busy', 'try again');

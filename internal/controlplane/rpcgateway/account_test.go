@@ -24,6 +24,7 @@ import (
 	"github.com/tendril-run/tendril/internal/queue/rpcwire"
 	"github.com/tendril-run/tendril/internal/testkit/accounttest"
 	"github.com/tendril-run/tendril/internal/testkit/gatewaytest"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 	"github.com/tendril-run/tendril/internal/testkit/queuetest"
 )
 
@@ -31,13 +32,14 @@ import (
 type pods struct {
 	*queuetest.World
 	url, apiKey, ca string
+	gateway         *rpcgateway.Gateway
 }
 
 func newPods(t *testing.T) *pods {
 	t.Helper()
 	w := queuetest.NewWorld(t)
 	g := gatewaytest.ServeForKeys(t, w)
-	return &pods{w, g.URL, g.APIKey, g.CAFile}
+	return &pods{w, g.URL, g.APIKey, g.CAFile, g.Served}
 }
 
 // trusts has the control plane trust an API server for a cluster, and returns the audience.
@@ -58,12 +60,17 @@ func (p *pods) join(t *testing.T, token string) (rpcwire.JoinStanding, error) {
 
 func (p *pods) joinAs(t *testing.T, key ed25519.PrivateKey, token string) (rpcwire.JoinStanding, error) {
 	t.Helper()
-	q, err := rpcqueue.New(rpcqueue.Options{URL: p.url, APIKey: p.apiKey, CAFile: p.ca, Key: key, Agent: queue.Agent{Version: "1"}})
+	return p.dial(t, key, queue.Agent{Version: "1"}).RequestJoin(t.Context(), rpcwire.JoinRequest{Name: "one", Host: "tendril-0", Version: "1", Slots: 1, AccountToken: token})
+}
+
+func (p *pods) dial(t *testing.T, key ed25519.PrivateKey, agent queue.Agent) *rpcqueue.Queue {
+	t.Helper()
+	q, err := rpcqueue.New(rpcqueue.Options{URL: p.url, APIKey: p.apiKey, CAFile: p.ca, Key: key, Agent: agent})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer q.Close()
-	return q.RequestJoin(t.Context(), rpcwire.JoinRequest{Name: "one", Host: "tendril-0", Version: "1", Slots: 1, AccountToken: token})
+	t.Cleanup(q.Close)
+	return q
 }
 
 // wantNoJoin wants a token refused for a reason, and no key to have joined.
@@ -103,6 +110,74 @@ func TestPodJoins(t *testing.T) {
 				t.Errorf("%s keys have joined, want 1", n)
 			}
 		})
+	}
+}
+
+// A pod is replaced while its agent waits for work: the agent of the new pod joins under the same
+// name, and the call of the old key ends by that, not by its time. From then on the old key is
+// refused, and the calls of other pods stay as they are.
+func TestReplacedPodIsRefusedAtOnce(t *testing.T) {
+	t.Parallel()
+	p, s := newPods(t), accounttest.New(t, jose.ES256)
+	audience := p.trusts(t, p.Cluster, s)
+	starts := func(pod, name string) *rpcqueue.Queue {
+		t.Helper()
+		_, key, err := ed25519.GenerateKey(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if standing, err := p.joinAs(t, key, s.Sign(t, accounttest.Claims(audience, pod))); err != nil || standing.Status != rpcwire.JoinJoined {
+			t.Fatalf("joining = %+v, %v, want joined", standing, err)
+		}
+		agent := queuetest.NewAgent(name)
+		agent.Host, agent.Kernel = pod+":/data", "node" // where the pod before it was
+		return p.dial(t, key, agent)
+	}
+	waits := func(q *rpcqueue.Queue) chan error {
+		t.Helper()
+		if _, err := q.Register(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := q.Heartbeat(t.Context(), queue.Beat{}); err != nil { // it learns that calls are held
+			t.Fatal(err)
+		}
+		before, ended := p.gateway.Held().Calls, make(chan error, 1)
+		go func() {
+			_, err := q.Heartbeat(t.Context(), queue.Beat{Wait: queue.MaxHeld, Free: true})
+			ended <- err
+		}()
+		patience.Await(t, "the call to be held", func() bool { return len(ended) > 0 || p.gateway.Held().Calls > before })
+		return ended
+	}
+	old, other := starts("tendril-0", "one"), starts("tendril-1", "two")
+	oldCall, otherCall := waits(old), waits(other)
+	woken := p.gateway.Held().Woken["notified"]
+	successor := starts("tendril-0", "one")
+	select {
+	case err := <-oldCall:
+		if queue.KindOf(err) != queue.Unauthorized {
+			t.Errorf("the old key's held call ends with %v, want it unauthorized", err)
+		}
+	case <-patience.After(time.Minute):
+		t.Fatal("the old key's held call does not end")
+	}
+	if now := p.gateway.Held().Woken["notified"]; now == woken {
+		t.Error("the old key's held call has ended by its time, want it ended by the new pod's joining")
+	}
+	for name, call := range map[string]func() error{
+		"Heartbeat": func() error { _, err := old.Heartbeat(t.Context(), queue.Beat{Wait: queue.MaxHeld}); return err },
+		"Claim":     func() error { _, err := old.Claim(t.Context(), uuid.New()); return err },
+		"Register":  func() error { _, err := old.Register(t.Context()); return err },
+	} {
+		if err := call(); queue.KindOf(err) != queue.Unauthorized {
+			t.Errorf("%s() of the old key = %v, want it unauthorized", name, err)
+		}
+	}
+	waits(successor)
+	select {
+	case err := <-otherCall:
+		t.Errorf("the held call of another pod ends with %v, want it held still", err)
+	default:
 	}
 }
 

@@ -110,6 +110,12 @@ func scaled(usual time.Duration, factor float64) time.Duration {
 	return time.Duration(float64(usual) * factor)
 }
 
+// Within reports whether what took so long takes at most usual on an idle machine. It measures the
+// machine again before it denies that.
+func Within(took, usual time.Duration) bool {
+	return took <= usual || took <= scaled(usual, machine.known()) || took <= scaled(usual, machine.again())
+}
+
 // Fewer answers how many of the repetitions that an idle machine does this one does in
 // about the same time, but no fewer than least: for what is drawn at random, where each
 // repetition shows something and none shows all.

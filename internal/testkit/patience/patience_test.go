@@ -63,6 +63,16 @@ func TestContextCancelled(t *testing.T) {
 	}
 }
 
+func TestWithin(t *testing.T) {
+	t.Parallel()
+	if !Within(time.Second, time.Second) {
+		t.Error("Within() of the usual time = false, want true")
+	}
+	if Within(most*time.Second+1, time.Second) {
+		t.Error("Within() of more than the slowest machine takes = true, want false")
+	}
+}
+
 func TestFewer(t *testing.T) {
 	t.Parallel()
 	if got := Fewer(100, 25); got < 25 || got > 100 {
