@@ -12,8 +12,8 @@ type Observer interface {
 	// Claimed: a provision was claimed that had waited so long in the queue;
 	// negative where the database does not say.
 	Claimed(operation provision.Operation, waited time.Duration)
-	// StageTook: a run has left a stage.
-	StageTook(stage provision.Stage, took time.Duration)
+	// StageTook: a run has left a stage. trace is the id of its trace, "" for none.
+	StageTook(stage provision.Stage, took time.Duration, trace string)
 	// RunEnded: a run is over, and the database knows. The operation is "" where
 	// an earlier version of the agent began it.
 	RunEnded(operation provision.Operation, status provision.Status, code provision.Code)
@@ -34,7 +34,7 @@ type Observer interface {
 type unobserved struct{}
 
 func (unobserved) Claimed(provision.Operation, time.Duration)                     {}
-func (unobserved) StageTook(provision.Stage, time.Duration)                       {}
+func (unobserved) StageTook(provision.Stage, time.Duration, string)               {}
 func (unobserved) RunEnded(provision.Operation, provision.Status, provision.Code) {}
 func (unobserved) ChunksStored(int)                                               {}
 func (unobserved) SetAside(string)                                                {}

@@ -102,6 +102,14 @@ func (r *runTrace) id() string {
 	return strings.ReplaceAll(r.provision.String(), "-", "")
 }
 
+// sampled is id where the trace is recorded, as far as its parent says; else "".
+func (r *runTrace) sampled() string {
+	if r == nil || r.traceparent != "" && !tracing.Sampled(r.traceparent) {
+		return ""
+	}
+	return r.id()
+}
+
 // reported takes what the run told at that time.
 func (r *runTrace) reported(report provision.Report, at time.Time) {
 	if r == nil {

@@ -105,7 +105,7 @@ func (w *watch) Reported(report provision.Report, at time.Time) {
 		return
 	}
 	if w.stage != "" {
-		w.observer.StageTook(w.stage, at.Sub(w.since))
+		w.observer.StageTook(w.stage, at.Sub(w.since), w.trace.sampled())
 	}
 	w.stage, w.since = stage, at
 	if ends {

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/tracing"
 )
 
 // Metrics are those of one agent. They are told of what happens by its methods,
@@ -120,10 +121,11 @@ func (m *Metrics) Claimed(operation provision.Operation, waited time.Duration) {
 	}
 }
 
-// StageTook measures a stage that a run has left.
-func (m *Metrics) StageTook(stage provision.Stage, took time.Duration) {
+// StageTook measures a stage that a run has left. trace is the id of the run's trace, which becomes
+// an exemplar; "" for none.
+func (m *Metrics) StageTook(stage provision.Stage, took time.Duration, trace string) {
 	if ofRuns(stage) {
-		m.stages.WithLabelValues(string(stage)).Observe(max(took, 0).Seconds())
+		tracing.Observe(m.stages.WithLabelValues(string(stage)), max(took, 0), trace)
 	}
 }
 
@@ -172,5 +174,6 @@ func (m *Metrics) Handler(log *slog.Logger) http.Handler {
 		MaxRequestsInFlight: scrapes, Timeout: scrapeLimit,
 		// A compressor takes a megabyte that is kept, for some kilobytes of text.
 		DisableCompression: true,
+		EnableOpenMetrics:  true, // for scrapers that ask for it: the other format has no exemplars
 	})
 }

@@ -24,7 +24,7 @@ func full() *Metrics {
 	m.WatchData(func() map[string]int64 { return map[string]int64{"mirrors": 10, "providers": 20} })
 	m.Claimed(provision.OperationApply, 3*time.Second)
 	m.Claimed(provision.OperationPlan, -1)
-	m.StageTook(provision.StagePlan, 2*time.Second)
+	m.StageTook(provision.StagePlan, 2*time.Second, "")
 	m.RunEnded(provision.OperationApply, provision.Success, "")
 	m.RunEnded(provision.OperationApply, provision.Failed, provision.CodeApplyFailed)
 	m.ChunksStored(7)
@@ -80,10 +80,10 @@ func TestLabelsAreBounded(t *testing.T) {
 		word := fmt.Sprintf("acme/prod-%d", i)
 		m.Claimed(provision.Operation(word), 0)
 		m.RunEnded(provision.Operation(word), provision.Status(word), provision.Code(word))
-		m.StageTook(provision.Stage(word), time.Second)
+		m.StageTook(provision.Stage(word), time.Second, "")
 	}
-	m.StageTook(provision.StageQueued, time.Second)
-	m.StageTook(provision.StageDone, time.Second)
+	m.StageTook(provision.StageQueued, time.Second, "")
+	m.StageTook(provision.StageDone, time.Second, "")
 	got := values(t, m)
 	if want := before + 2; len(got) != want {
 		t.Errorf("there are %d series after words that nobody knows, want %d: one for all of them of each counter", len(got), want)
@@ -117,5 +117,19 @@ func BenchmarkChunksStored(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		m.ChunksStored(1)
+	}
+}
+
+// A scraper that asks for OpenMetrics sees the trace of a slow stage.
+func TestExemplars(t *testing.T) {
+	t.Parallel()
+	m := New("v1")
+	m.StageTook(provision.StageApply, time.Second, "0af7651916cd43dd8448eb211c80319c")
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil)
+	r.Header.Set("Accept", "application/openmetrics-text; version=1.0.0")
+	answer := httptest.NewRecorder()
+	m.Handler(slog.New(slog.DiscardHandler)).ServeHTTP(answer, r)
+	if want := `# {trace_id="0af7651916cd43dd8448eb211c80319c"} 1.0`; !strings.Contains(answer.Body.String(), want) {
+		t.Errorf("/metrics = %s\nwant %s in it", answer.Body, want)
 	}
 }

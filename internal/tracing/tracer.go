@@ -230,6 +230,12 @@ func TraceOf(traceparent string) string {
 	return parent.TraceID().String()
 }
 
+// Sampled reports whether a traceparent header says that its trace is recorded.
+func Sampled(traceparent string) bool {
+	parent, err := parse(traceparent)
+	return err == nil && parent.IsSampled()
+}
+
 // troubles logs failures to export: the first at once, then one in a while, with how many there
 // were.
 type troubles struct {

@@ -1,3 +1,3 @@
 -- The trace that a run belongs to.
 ALTER TABLE public.provisions ADD COLUMN traceparent text;
-COMMENT ON COLUMN public.provisions.traceparent IS 'The span that whoever asked for the run was in, as W3C Trace Context writes it; NULL: none was given.';
+COMMENT ON COLUMN public.provisions.traceparent IS 'The span that the request for the run was in, as W3C Trace Context writes it; NULL: none was given.';

@@ -12,6 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/tendril-run/tendril/internal/tracing"
 )
 
 // Metrics are those of one process. Its methods may be called by any number of
@@ -68,6 +70,7 @@ func New(version string) *Metrics {
 func (m *Metrics) Handler(log *slog.Logger) http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn), ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: scrapes,
+		EnableOpenMetrics: true, // for scrapers that ask for it: the other format has no exemplars
 	})
 }
 
@@ -175,8 +178,9 @@ var methods = []string{
 }
 
 // Request counts one that was answered. route is the pattern that it matched, ""
-// for none; a stream is not measured.
-func (m *Metrics) Request(route, method string, status int, took time.Duration, stream bool) {
+// for none; a stream is not measured. trace is the id of the request's trace, which becomes an
+// exemplar; "" for none.
+func (m *Metrics) Request(route, method string, status int, took time.Duration, stream bool, trace string) {
 	if route == "" {
 		route = other
 	}
@@ -185,7 +189,7 @@ func (m *Metrics) Request(route, method string, status int, took time.Duration, 
 	}
 	m.requests.WithLabelValues(route, method, strconv.Itoa(status/100)+"xx").Inc()
 	if !stream {
-		m.took.WithLabelValues(route).Observe(took.Seconds())
+		tracing.Observe(m.took.WithLabelValues(route), took, trace)
 	}
 }
 

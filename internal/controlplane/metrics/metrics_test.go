@@ -41,8 +41,8 @@ func full(t *testing.T) *Metrics {
 	m.Duty(Reap, 2, nil)
 	m.Duty("drift", 5, nil)
 	m.Duty("drift", 0, errors.New("away"))
-	m.Request("/api/v1/provisions/{id}", "GET", 200, time.Second, false)
-	m.Request("/live", "GET", 200, time.Hour, true)
+	m.Request("/api/v1/provisions/{id}", "GET", 200, time.Second, false, "")
+	m.Request("/live", "GET", 200, time.Hour, true, "")
 	m.Call("agent_heartbeat", 200, time.Millisecond)
 	m.Delivery(true, false)
 	m.Watch(func() Live { return Live{Viewers: 2, Listening: true, Sessions: 3} }, func() Held { return Held{Calls: 4, Limit: 5, Woken: map[string]uint64{"notified": 6}, Listening: true} }, map[string]func() *pgxpool.Stat{"people": pool.Stat})
@@ -95,7 +95,7 @@ func TestLabelsAreBounded(t *testing.T) {
 	m := New("x")
 	before := len(values(t, m))
 	for i := range 100 {
-		m.Request("", fmt.Sprint("METHOD", i), 404, time.Second, false)
+		m.Request("", fmt.Sprint("METHOD", i), 404, time.Second, false, "")
 		m.Call("", 400+i, time.Second)
 	}
 	if got, want := len(values(t, m))-before, 2*2+3; got != want {

@@ -110,7 +110,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		}
 	}
 	routes := web.Routes{RPC: gateway, RPCPaths: []string{rpcgateway.ProvidersPath}, Health: web.Sparing(k.health(o.Version)), Rest: people}
-	observed := web.Observe(routes, func(r web.Request) { counts.Request(r.Route, r.Method, r.Status, r.Took, r.Stream) })
+	observed := web.Observe(routes, func(r web.Request) { counts.Request(r.Route, r.Method, r.Status, r.Took, r.Stream, r.Trace) })
 	server := web.Start(listener, observed, o.Limits, certificate, o.Gateway.Log, func(err error) { cancel(err) })
 	defer server.Stop()
 	defer people.EndStreams() // before the server, which waits for them

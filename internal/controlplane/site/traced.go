@@ -23,6 +23,9 @@ func traced(next http.Handler, t *tracing.Tracer) http.Handler {
 		}
 		ctx, end := t.Begin(ctx, tracing.Span{Name: r.Method, Server: true})
 		r, answer := r.WithContext(ctx), &answered{ResponseWriter: w, status: http.StatusOK}
+		if at := tracing.From(ctx); tracing.Sampled(at) {
+			web.Traced(r, tracing.TraceOf(at))
+		}
 		defer func() {
 			failed := ""
 			if answer.status >= http.StatusInternalServerError {

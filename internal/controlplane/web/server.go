@@ -199,15 +199,20 @@ type Request struct {
 	// Stream is true for what goes on for as long as its reader likes, and for what was held
 	// until there was something to answer.
 	Stream bool
+	// Trace is the id of the trace that it was recorded in, "" for none.
+	Trace string
 }
 
-type routeKey struct{}
+// notedKey is the key of what is noted of a request for the Observe around it.
+type notedKey struct{}
+
+type noted struct{ route, trace string }
 
 // Observe tells of each request that next has answered. Which route it took is
 // known by a Routed further inside.
 func Observe(next http.Handler, tell func(Request)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		began, route := time.Now(), ""
+		began, of := time.Now(), noted{}
 		seen := &seen{ResponseWriter: w}
 		defer func() { // also of one that panics, for its client was gone
 			status := seen.status
@@ -215,11 +220,11 @@ func Observe(next http.Handler, tell func(Request)) http.Handler {
 				status = http.StatusOK
 			}
 			tell(Request{
-				Route: route, Method: r.Method, Status: status, Took: time.Since(began),
+				Route: of.route, Trace: of.trace, Method: r.Method, Status: status, Took: time.Since(began),
 				Stream: strings.HasPrefix(seen.Header().Get("Content-Type"), "text/event-stream") || strings.Contains(seen.Header().Get("Preference-Applied"), "wait="),
 			})
 		}()
-		next.ServeHTTP(seen, r.WithContext(context.WithValue(r.Context(), routeKey{}, &route)))
+		next.ServeHTTP(seen, r.WithContext(context.WithValue(r.Context(), notedKey{}, &of)))
 	})
 }
 
@@ -241,17 +246,24 @@ func Routed(next http.Handler) http.Handler {
 // Route is the pattern that a request was answered by, as an Observe around it knows it; "" where
 // there is none.
 func Route(r *http.Request) string {
-	noted, ok := r.Context().Value(routeKey{}).(*string)
+	of, ok := r.Context().Value(notedKey{}).(*noted)
 	if !ok {
 		return ""
 	}
-	return *noted
+	return of.route
+}
+
+// Traced has an Observe around it know the trace that a request is recorded in, by its id.
+func Traced(r *http.Request, id string) {
+	if of, ok := r.Context().Value(notedKey{}).(*noted); ok {
+		of.trace = id
+	}
 }
 
 // took notes which route a request has taken.
 func took(r *http.Request, route string) {
-	if noted, ok := r.Context().Value(routeKey{}).(*string); ok {
-		*noted = route
+	if of, ok := r.Context().Value(notedKey{}).(*noted); ok {
+		of.route = route
 	}
 }
 
