@@ -2,6 +2,7 @@ package queuetest
 
 import (
 	"bytes"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -120,9 +121,9 @@ func orphansEndAtTheNextStart(t *testing.T, w *World, open Open) {
 func runHasItsTrace(t *testing.T, w *World, open Open) {
 	q := registered(t, w, open, "one")
 	const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-	for _, want := range []string{"", traceparent} {
+	for workspace, want := range []string{"", traceparent} {
 		w.Exec(t, "SELECT set_config('request.headers', jsonb_build_object('traceparent', $1::text)::text, false)", want)
-		w.Deploy(t, "of "+want)
+		w.Deploy(t, fmt.Sprint("w", workspace))
 		a := mustClaim(t, q)
 		if got, err := q.ClaimTrace(t.Context(), a.ClaimID); got != want || err != nil {
 			t.Errorf("ClaimTrace() = %q, %v, want %q", got, err, want)
