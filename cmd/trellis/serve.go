@@ -104,7 +104,7 @@ that is named with it.
 	flags.DurationVar(&o.Gateway.StatementTimeout, "statement-timeout", rpcgateway.DefaultStatementTimeout, "how long a call may take in the database")
 	flags.DurationVar(&o.Gateway.LockTimeout, "lock-timeout", rpcgateway.DefaultLockTimeout, "how long a call may wait for a lock there")
 	flags.BoolVar(&o.Site.Inspect.Private, "inspect-private", false, "read templates of git servers at private addresses, too; else an agent does")
-	flags.StringVar(&o.Site.TraceURL, "trace-url", "", "where people see a run's trace, with {trace_id} in place of its id, such as https://jaeger.example/trace/{trace_id}; default: pages have no such link")
+	flags.StringVar(&o.Site.TraceURL, "trace-url", "", "URL of a trace, with {trace_id} in place of its id, for a link on each run's page; default: none")
 	flags.StringVar(&f.accessLog, "access-log", "refused", "which calls are logged: all, or those refused, a few a second of them")
 	flags.StringVar(&f.logFormat, "log-format", "text", "how to log: text or json")
 	f.issuer.add(flags, &o.Site)
