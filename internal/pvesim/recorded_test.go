@@ -64,7 +64,7 @@ func TestRecorded(t *testing.T) {
 		slices.SortStableFunc(group, func(a, b *exchange) int { return a.loses() - b.loses() })
 		waits := strings.HasSuffix(group[0].Title, "timeout=40: started")
 		if waits {
-			r.s.Speed(6 / patience.For(time.Second).Seconds()) // what follows must come within these 40 seconds
+			r.s.Speed(3 / patience.For(time.Second).Seconds()) // what follows must come within these 40 seconds
 		} else if group[0].Method == "" { // what became of that
 			r.s.Speed(fast)
 		}
