@@ -437,6 +437,7 @@ const leftOut = `
 	UNION ALL SELECT proname || ' has parameters without a name' FROM pg_proc
 	WHERE pronamespace = 'public'::regnamespace AND proname = ANY ($1) AND pronargs > 0 AND (proargnames IS NULL OR '' = ANY (proargnames))
 	UNION ALL SELECT proname || ' is written for PostgREST alone' FROM pg_proc WHERE pronamespace IN ('public'::regnamespace, 'tendril'::regnamespace)
+	AND proname <> 'traceparent' -- of what people ask, which needs no header where trellis says it
 	AND prosrc ~ 'request\.(headers|cookies|method|path)|response\.(headers|status)|SQLSTATE ''PGRST'''`
 
 // The rows of the table in docs/GATEWAY.md that are about functions concern none of those
