@@ -41,6 +41,7 @@ func (m detailMasker) detail(d provision.Detail) provision.Detail {
 		r.Address, r.Action, r.Step = m.text(r.Address), m.text(r.Action), m.text(r.Step)
 	})
 	d.Drift = masked(d.Drift, m.change)
+	d.Marks = masked(d.Marks, func(mark *provision.Mark) { mark.Name = m.text(mark.Name) })
 	if d.StateLock != nil {
 		lock := *d.StateLock
 		for _, text := range []*string{&lock.ID, &lock.Who, &lock.Operation, &lock.Created} {
