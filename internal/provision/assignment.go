@@ -40,7 +40,7 @@ type Assignment struct {
 	// QueuedSeconds is how long it had waited in the queue when it was claimed,
 	// by the database's clock. Nil where the database does not say.
 	QueuedSeconds *float64 `json:"queued_seconds,omitempty"`
-	// Traceparent is the trace that whoever asked for the run is in, as W3C Trace Context
+	// Traceparent is the trace that the request for the run was in, as W3C Trace Context
 	// writes it; "" for none, and where the agent records no traces.
 	Traceparent string `json:"traceparent,omitempty"`
 }

@@ -54,7 +54,7 @@ type Options struct {
 	// Hide, if set, hides secrets in a text. It is asked before a text is cut
 	// short, for half a secret is recognised by nobody.
 	Hide func(string) string
-	// Ended, if set, is told of each command that has ended, by its name, and when it began.
+	// Ended, if set, is called after each command, with its name and when it began.
 	Ended func(name string, began time.Time)
 	// Pieces, if set, takes what one provisioner prints and writes it to out,
 	// with the name before each line: a secret may continue in its next event.

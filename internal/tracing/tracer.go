@@ -32,7 +32,7 @@ type Tracer struct {
 }
 
 // Start returns a Tracer as the environment says, nil where it names no collector. What is
-// wrong with that is an error: whoever asks for traces is to get them. Failures to export are
+// wrong with that is an error: an operator who asks for traces gets them. Failures to export are
 // logged, and cost spans alone.
 func Start(service, version string, getenv func(string) string, log *slog.Logger) (*Tracer, error) {
 	if getenv("OTEL_SDK_DISABLED") == "true" || getenv("OTEL_TRACES_EXPORTER") == "none" {

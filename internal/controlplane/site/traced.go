@@ -22,36 +22,17 @@ func traced(next http.Handler, t *tracing.Tracer) http.Handler {
 			return
 		}
 		ctx, end := t.Begin(ctx, tracing.Span{Name: r.Method, Server: true})
-		r, answer := r.WithContext(ctx), &answered{ResponseWriter: w, status: http.StatusOK}
+		r = r.WithContext(ctx)
 		if at := tracing.From(ctx); tracing.Sampled(at) {
 			web.Traced(r, tracing.TraceOf(at))
 		}
-		defer func() {
+		web.Observe(next, func(answered web.Request) {
 			failed := ""
-			if answer.status >= http.StatusInternalServerError {
-				failed = strconv.Itoa(answer.status)
+			if answered.Status >= http.StatusInternalServerError {
+				failed = strconv.Itoa(answered.Status)
 			}
-			route := web.Route(r)
-			end(strings.TrimSpace(r.Method+" "+route), failed, attribute.String("http.request.method", r.Method),
-				attribute.String("http.route", route), attribute.Int("http.response.status_code", answer.status))
-		}()
-		next.ServeHTTP(answer, r)
+			end(strings.TrimSpace(r.Method+" "+answered.Route), failed, attribute.String("http.request.method", r.Method),
+				attribute.String("http.route", answered.Route), attribute.Int("http.response.status_code", answered.Status))
+		}).ServeHTTP(w, r)
 	})
 }
-
-// answered remembers the status that was answered.
-type answered struct {
-	http.ResponseWriter
-	status int
-}
-
-// WriteHeader implements http.ResponseWriter.
-func (a *answered) WriteHeader(status int) {
-	if status >= http.StatusOK {
-		a.status = status
-	}
-	a.ResponseWriter.WriteHeader(status)
-}
-
-// Unwrap is for http.ResponseController.
-func (a *answered) Unwrap() http.ResponseWriter { return a.ResponseWriter }

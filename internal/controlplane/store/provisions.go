@@ -42,7 +42,7 @@ type Provision struct {
 	Stages []StageTime `db:"stages"`
 	// Agents have carried it out, in the order in which they took it. Lists leave them out.
 	Agents []ProvisionAgent `db:"agents"`
-	// Traceparent is the trace that whoever asked for it was in, as W3C Trace Context writes it.
+	// Traceparent is the trace that the request for it was in, as W3C Trace Context writes it.
 	// Lists leave it out.
 	Traceparent *string `db:"traceparent"`
 	// Steps are those of its machines, where something else than Terraform makes them. Lists

@@ -212,7 +212,12 @@ type noted struct{ route, trace string }
 // known by a Routed further inside.
 func Observe(next http.Handler, tell func(Request)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		began, of := time.Now(), noted{}
+		began := time.Now()
+		of, within := r.Context().Value(notedKey{}).(*noted) // of an Observe around this one
+		if !within {
+			of = &noted{}
+			r = r.WithContext(context.WithValue(r.Context(), notedKey{}, of))
+		}
 		seen := &seen{ResponseWriter: w}
 		defer func() { // also of one that panics, for its client was gone
 			status := seen.status
@@ -224,7 +229,7 @@ func Observe(next http.Handler, tell func(Request)) http.Handler {
 				Stream: strings.HasPrefix(seen.Header().Get("Content-Type"), "text/event-stream") || strings.Contains(seen.Header().Get("Preference-Applied"), "wait="),
 			})
 		}()
-		next.ServeHTTP(seen, r.WithContext(context.WithValue(r.Context(), notedKey{}, &of)))
+		next.ServeHTTP(seen, r)
 	})
 }
 
@@ -241,16 +246,6 @@ func Routed(next http.Handler) http.Handler {
 		}()
 		next.ServeHTTP(w, r)
 	})
-}
-
-// Route is the pattern that a request was answered by, as an Observe around it knows it; "" where
-// there is none.
-func Route(r *http.Request) string {
-	of, ok := r.Context().Value(notedKey{}).(*noted)
-	if !ok {
-		return ""
-	}
-	return of.route
 }
 
 // Traced has an Observe around it know the trace that a request is recorded in, by its id.
