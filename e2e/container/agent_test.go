@@ -192,6 +192,18 @@ func (a *agent) exec(argv ...string) (int, string) {
 	return code, string(text)
 }
 
+// awaitDoctor runs a shell command that ends with the doctor, until nothing is
+// wrong: on a busy machine it may wait for the database in vain.
+func (a *agent) awaitDoctor(command string) (said string) {
+	a.w.t.Helper()
+	patience.AwaitShowing(a.w.t, "a doctor that finds nothing wrong", func() string { return said }, func() bool {
+		var code int
+		code, said = a.exec("sh", "-c", command)
+		return code == 0
+	})
+	return said
+}
+
 // logOf is what a container has said so far.
 func logOf(ctx context.Context, c testcontainers.Container) (string, error) {
 	reader, err := c.Logs(ctx)

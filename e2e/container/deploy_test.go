@@ -12,7 +12,6 @@ import (
 	"github.com/testcontainers/testcontainers-go/wait"
 
 	"github.com/tendril-run/tendril/internal/testkit/gittest"
-	"github.com/tendril-run/tendril/internal/testkit/patience"
 )
 
 // The control plane's container migrates, the agent's runs hello.
@@ -45,9 +44,7 @@ func TestDeployHello(t *testing.T) {
 	}
 	// What a wary team would ask next: the agent finds nothing wrong there, and
 	// what runs is neither root nor left over.
-	if code, said := a.exec("/usr/local/bin/tendril", "doctor"); code != 0 {
-		t.Errorf("doctor = %d:\n%s", code, said)
-	}
+	a.awaitDoctor("/usr/local/bin/tendril doctor")
 	if code, said := a.exec("sh", "-c", `for s in /proc/[0-9]*/status; do grep -E '^(Name|State|Uid|CapEff|NoNewPrivs)' "$s"; done`); code != 0 || strings.Contains(said, "zombie") ||
 		strings.Contains(said, "Uid:\t0") || strings.Count(said, "CapEff:\t0000000000000000") != strings.Count(said, "Name:") || strings.Contains(said, "NoNewPrivs:\t0") {
 		t.Errorf("processes = %s", said)
@@ -88,12 +85,7 @@ func TestVolumeOfTheGroup(t *testing.T) {
 		if got := w.awaitEnd(w.deploy(repo, "hello", "acme/prod", map[string]any{"name": "world", "pause_seconds": 0})); got != "SUCCESS" {
 			t.Errorf("provision = %s", got)
 		}
-		said := ""
-		patience.AwaitShowing(t, "a doctor that finds nothing wrong", func() string { return said }, func() bool { // on a busy machine it may wait for the database in vain
-			var code int
-			code, said = a.exec("sh", "-c", "stat -c '%U %g %a' "+dataDir+" && /usr/local/bin/tendril doctor")
-			return code == 0
-		})
+		said := a.awaitDoctor("stat -c '%U %g %a' " + dataDir + " && /usr/local/bin/tendril doctor")
 		if !strings.HasPrefix(said, "root 10001 2770\n") {
 			t.Errorf("the data directory = %s", said)
 		}

@@ -140,7 +140,7 @@ func TestEachCallIsAnon(t *testing.T) {
 		CREATE FUNCTION public.who() RETURNS text LANGUAGE sql AS $$SELECT current_user || ' ' || current_setting('role') || ' ' || current_setting('request.jwt.claims') || ' ' || current_setting('statement_timeout') || ' ' || current_setting('lock_timeout')$$;
 		CREATE FUNCTION public.become(p_role text, p_fail boolean) RETURNS text LANGUAGE plpgsql AS $$
 		BEGIN
-			PERFORM set_config('role', p_role, false), set_config('statement_timeout', '1ms', false), set_config('request.jwt.claims', 'x', false);
+			PERFORM set_config('role', p_role, false), set_config('statement_timeout', '6s', false), set_config('request.jwt.claims', 'x', false);
 			IF p_fail THEN RAISE 'no'; END IF;
 			RETURN current_user;
 		END $$;

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chromedp/cdproto/network"
+
 	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 )
 
@@ -76,6 +78,21 @@ func TestProblems(t *testing.T) {
 	other.Visit(url + "/clean")
 	if got := other.Problems(); len(got) > 0 {
 		t.Errorf("Problems() of a clean page = %q, want none", got)
+	}
+}
+
+// A page whose scripts got lost when the network changed is loaded again.
+func TestPageWithoutItsScripts(t *testing.T) {
+	t.Parallel()
+	tab := Open(t, site(t, map[string]string{"/": `<main><h1>x</h1></main>`}))
+	for _, lost := range []network.EventLoadingFailed{
+		{Type: network.ResourceTypeScript, ErrorText: "net::ERR_NETWORK_CHANGED"},
+		{Type: network.ResourceTypeStylesheet, ErrorText: "net::ERR_NETWORK_CHANGED"},
+	} {
+		Eval[bool](tab, `window.old = true`)
+		tab.Wait(`window.old`)
+		tab.seen.hear(&lost)
+		tab.Wait(`!window.old && document.readyState === "complete"`)
 	}
 }
 

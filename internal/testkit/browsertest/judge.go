@@ -101,6 +101,7 @@ type problems struct {
 	texts   []string
 	allowed []*regexp.Regexp
 	sent    map[network.RequestID]sent
+	partial bool // a script or a style sheet has not come: the network changed meanwhile
 }
 
 // sent is a request that a page has made of its own server.
@@ -128,8 +129,15 @@ func (p *problems) hear(event any) {
 		}
 	case *network.EventLoadingFailed:
 		// What is cancelled was going on when the page was left. The network changes while
-		// containers of other tests come and go: a page has to ask again.
-		passing := e.Canceled || e.ErrorText == "net::ERR_ABORTED" || e.ErrorText == "net::ERR_NETWORK_CHANGED"
+		// containers of other tests come and go: a page has to ask again, and nobody but its
+		// reader does that for its scripts.
+		changed := e.ErrorText == "net::ERR_NETWORK_CHANGED"
+		if changed && (e.Type == network.ResourceTypeScript || e.Type == network.ResourceTypeStylesheet) {
+			p.mu.Lock()
+			p.partial = true
+			p.mu.Unlock()
+		}
+		passing := changed || e.Canceled || e.ErrorText == "net::ERR_ABORTED"
 		if s, own := p.request(e.RequestID); own && !passing {
 			p.add(fmt.Sprintf("%s %s fails: %s %s", s.method, s.url, e.ErrorText, e.BlockedReason))
 		}
@@ -161,6 +169,15 @@ func (p *problems) add(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.texts = append(p.texts, text)
+}
+
+// takePartial reports whether the page lacks a part, once.
+func (p *problems) takePartial() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	was := p.partial
+	p.partial = false
+	return was
 }
 
 // all are those that are not allowed.

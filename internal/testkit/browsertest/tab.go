@@ -310,7 +310,8 @@ func (tab *Tab) WaitText(text string) {
 	})
 }
 
-// until looks again and again until a condition holds.
+// until looks again and again until a condition holds, and does what a reader
+// would where the page came without its scripts: it reloads.
 func (tab *Tab) until(condition func() (missing string, holds bool)) {
 	tab.t.Helper()
 	deadline := time.NewTimer(limit)
@@ -318,6 +319,9 @@ func (tab *Tab) until(condition func() (missing string, holds bool)) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
+		if tab.seen.takePartial() {
+			tab.do("reload the page", chromedp.Reload())
+		}
 		missing, holds := condition()
 		if holds {
 			return
