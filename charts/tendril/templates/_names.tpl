@@ -54,6 +54,14 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{ include "tendril.labelsWith" (dict "root" .) }}
 {{- end -}}
 
+{{/* Those of objects: with a dict of root, and of more, which beat those of all. */}}
+{{- define "tendril.annotations" -}}
+{{- with merge dict (default dict .more) (default dict .root.Values.annotations) -}}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end -}}
+{{- end -}}
+
 {{- define "tendril.image" -}}
 {{- $image := .Values.image -}}
 {{- if $image.digest -}}

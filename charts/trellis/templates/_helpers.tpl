@@ -31,6 +31,14 @@ app.kubernetes.io/part-of: tendril
 {{- end }}
 {{- end }}
 
+{{- /* Those of objects: with a dict of root, and of more, which beat those of all. */}}
+{{- define "trellis.annotations" -}}
+{{- with merge dict (default dict .more) (default dict .root.Values.annotations) -}}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end -}}
+{{- end -}}
+
 {{- define "trellis.image" -}}
 {{- with .Values.image -}}
 {{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
@@ -127,6 +135,12 @@ imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .Values.podSecurityContext }}
 securityContext: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.hostAliases }}
+hostAliases: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.dnsConfig }}
+dnsConfig: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .Values.priorityClassName }}
 priorityClassName: {{ . | quote }}
