@@ -2,7 +2,11 @@ package charts
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -90,5 +94,68 @@ func TestStrictPoliciesLetNamesBeAsked(t *testing.T) {
 				t.Errorf("%s: %v lets out to %s first, want to what answers for names", c, policy.get("metadata", "name"), got)
 			}
 		}
+	}
+}
+
+var (
+	setValue    = regexp.MustCompile(`--set(?:-string|-file|-json)?[ =]'?([A-Za-z][A-Za-z0-9.]*)=`)
+	dottedValue = regexp.MustCompile("`([a-z][A-Za-z]*(?:\\.[A-Za-z]+)+)[`=]")
+)
+
+// What the docs call a value of a chart is one: what they set, and each dotted name
+// in the charts' spelling that begins as one of their tables does.
+func TestDocsNameValuesThatThereAre(t *testing.T) {
+	t.Parallel()
+	known, tables := map[string]bool{}, map[string]bool{}
+	for _, c := range []chart{agentChart, trellis} {
+		for _, v := range documented(t, c) {
+			for path := v.path; ; path = path[:strings.LastIndex(path, ".")] {
+				known[path] = true
+				if !strings.Contains(path, ".") {
+					tables[path] = true
+					break
+				}
+			}
+		}
+		// What is below a value that its comment explains as a whole.
+		for path := range schemaOf(t, c, func(string) bool { return false }) {
+			known[path] = true
+		}
+	}
+	var files []string
+	for _, pattern := range []string{"../*.md", "../docs/*.md", "../docs/monitoring/*.md", "*/README.md", "*/templates/NOTES.txt"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil || len(found) == 0 {
+			t.Fatalf("%s: %v, %v", pattern, found, err)
+		}
+		files = append(files, found...)
+	}
+	named := 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if strings.Contains(line, "trellis input ") {
+				continue // its flag --set is another one
+			}
+			for _, m := range setValue.FindAllStringSubmatch(line, -1) {
+				if named++; !known[m[1]] {
+					t.Errorf("%s sets %s, which is a value of neither chart", file, m[1])
+				}
+			}
+		}
+		for _, m := range dottedValue.FindAllStringSubmatch(string(text), -1) {
+			table, _, _ := strings.Cut(m[1], ".")
+			if spelled := strings.ToLower(m[1]) != m[1]; spelled && tables[table] {
+				if named++; !known[m[1]] {
+					t.Errorf("%s speaks of %s, which is a value of neither chart", file, m[1])
+				}
+			}
+		}
+	}
+	if named < 40 {
+		t.Errorf("found %d names of values, want those of all pages", named)
 	}
 }

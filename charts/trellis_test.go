@@ -202,8 +202,11 @@ func TestTrellisNotes(t *testing.T) {
 	}{
 		{"least", trellisLeast, []string{
 			"exec deployment/trellis -- /usr/local/bin/trellis admin init", "ingress.enabled is false", "trellis clusters create", "queue.url=https://tendril.example", "no notifications",
-		}, []string{"trustedProxies is empty", "trellis migrate"}},
+		}, []string{"trustedProxies is empty", "trellis migrate", "helm test"}},
 		{"most", trellisMost, []string{"ada@example.com signs in at https://tendril.example"}, []string{"admin init", "ingress.enabled is false", "trustedProxies is empty", "no notifications"}},
+		{"least", trellisLeast + "test: {tokenSecret: {name: trellis-test}}\n", []string{
+			"kubectl --namespace tendril create secret", "--namespace tendril \\", "--set-string cluster=prod", "helm test trellis --namespace platform --logs",
+		}, nil},
 		{"behind an Ingress", trellisLeast + "ingress: {enabled: true}\nmigrate: {enabled: false}\n", []string{"trustedProxies is empty", `run "trellis migrate"`}, nil},
 	} {
 		notes := trellis.notes(t, tc.values)

@@ -19,6 +19,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tendril-run/tendril/internal/testkit/outputtest"
+	"github.com/tendril-run/tendril/internal/testkit/patience"
 	"github.com/tendril-run/tendril/internal/testkit/pgtest"
 )
 
@@ -26,12 +28,7 @@ import (
 // that are mounted and the environment that is set, on a real database.
 func TestTrellisRuns(t *testing.T) {
 	t.Parallel()
-	program := filepath.Join(t.TempDir(), "trellis")
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", program, "../cmd/trellis")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build trellis: %v\n%s", err, out)
-	}
+	program := filepath.Join(built(t, "trellis"), "trellis")
 	database := pgtest.OwnServer(t)
 	for _, tc := range []struct{ name, values, scheme string }{
 		{"least", trellisLeast, "http"},
@@ -55,6 +52,76 @@ func TestTrellisRuns(t *testing.T) {
 	t.Run("database by TLS", func(t *testing.T) { reachesByTLS(t, program, encrypted(t, database.URL)) })
 	t.Run("an older version", func(t *testing.T) { goesBack(t, program, database.URL) })
 	t.Run("no Secret", func(t *testing.T) { saysWhatIsMissing(t, program) })
+}
+
+// built are programs of ours in a directory, which others may enter.
+func built(t *testing.T, programs ...string) (dir string) {
+	t.Helper()
+	dir = pgtest.Dir(t)
+	for _, program := range programs {
+		build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(dir, program), "../cmd/"+program)
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("build %s: %v\n%s", program, err, out)
+		}
+	}
+	return dir
+}
+
+// "helm test" deploys for real: its pod's process here, at all of Tendril, ends as
+// its run does.
+func TestHelmTestDeploys(t *testing.T) {
+	t.Parallel()
+	programs, data := built(t, "trellis", "tendril"), pgtest.Dir(t)
+	program := filepath.Join(programs, "trellis")
+	all := exec.CommandContext(t.Context(), program, "up", "--data-dir", data, "--listen", "127.0.0.1:0")
+	var said outputtest.Buffer
+	all.Stdout, all.Stderr = &said, &said
+	all.Cancel = func() error { return all.Process.Signal(syscall.SIGINT) }
+	if err := all.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = all.Wait() // what it says tells
+	}()
+	t.Cleanup(func() { <-ended }) // the test's context is over by then
+	environment := map[string]string{}
+	patience.AwaitShowing(t, "trellis up to answer", said.String, func() bool {
+		out, err := exec.CommandContext(t.Context(), program, "env", "--data-dir", data).Output()
+		for line := range strings.Lines(string(out)) {
+			name, value, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "export "), "=")
+			environment[name] = strings.Trim(value, `'"`)
+		}
+		return err == nil && environment["TRELLIS_TOKEN"] != ""
+	})
+	for _, tc := range []struct {
+		name, values string
+		ends         bool
+		says         string
+	}{
+		{"as it is", "", true, "Hello, helm test!"},
+		{"others' names", "cluster: local, workspace: acme/helm, variables: {name: Ada, greeting: Welcome}", true, "Welcome, Ada!"},
+		{"a run that fails", "variables: {name: ''}", false, "The name must have 1 to 100 characters"},
+		{"no such template", "template: none-such", false, "none-such"},
+	} {
+		rendered, complaint := trellis.template(t, "publicURL: "+environment["TRELLIS_URL"]+"\ndatabase: {urlSecret: {name: database}}\ntest: {tokenSecret: {name: token}, "+tc.values+"}\n")
+		if complaint != "" {
+			t.Fatal(complaint)
+		}
+		if no := nonconforming(t, oldestKubernetes, rendered); no != "" {
+			t.Errorf("%s: %s", tc.name, no)
+		}
+		pod := decode(t, rendered).one(t, "Pod")
+		pod.want(t, "test", "metadata", "annotations", "helm.sh/hook")
+		for _, wrong := range unrestricted(pod) {
+			t.Errorf("%s: the pod is unfit for a namespace of the restricted profile: %s", tc.name, wrong)
+		}
+		if out, err := container(t, program, podSpec(pod), environment["TRELLIS_TOKEN"]).CombinedOutput(); (err == nil) != tc.ends || !strings.Contains(string(out), tc.says) {
+			t.Errorf("%s: the test ends with %v, want success: %t, and %q said:\n%s", tc.name, err, tc.ends, tc.says, out)
+		}
+	}
 }
 
 // serves has the server answer each of its probes, and end when it is told to.
@@ -109,14 +176,15 @@ func serves(t *testing.T, cmd *exec.Cmd, deployment object, scheme string) {
 }
 
 // container is the process of a pod's only container, here: what is mounted lies
-// in a directory of the test's, and ports are any that are free.
-func container(t *testing.T, program string, pod any, database string) *exec.Cmd {
+// in a directory of the test's, secret in the file of its database's URL or its
+// token, and ports are any that are free.
+func container(t *testing.T, program string, pod any, secret string) *exec.Cmd {
 	t.Helper()
 	root := t.TempDir()
 	of := follow(pod, "containers", 0)
 	mounts, _ := follow(of, "volumeMounts").([]any)
 	for _, mount := range mounts {
-		mountVolume(t, follow(pod, "volumes", follow(mount, "name")), filepath.Join(root, fmt.Sprint(follow(mount, "mountPath"))), database)
+		mountVolume(t, follow(pod, "volumes", follow(mount, "name")), filepath.Join(root, fmt.Sprint(follow(mount, "mountPath"))), secret)
 	}
 	here := strings.NewReplacer("/etc/trellis/", root+"/etc/trellis/", "--listen=:8080", "--listen=127.0.0.1:0", "--metrics-listen=:9090", "--metrics-listen=127.0.0.1:0")
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), program)
@@ -134,7 +202,7 @@ func container(t *testing.T, program string, pod any, database string) *exec.Cmd
 
 // mountVolume writes the files of a volume, as a kubelet does: behind links, and
 // readable by the pod's group where the chart says so.
-func mountVolume(t *testing.T, volume any, dir, database string) {
+func mountVolume(t *testing.T, volume any, dir, secret string) {
 	t.Helper()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -146,10 +214,12 @@ func mountVolume(t *testing.T, volume any, dir, database string) {
 	}
 	switch follow(volume, "name") {
 	case "database":
-		files["url"] = database + "\n"
-		if database == "" && follow(volume, "secret", "optional") == true {
+		files["url"] = secret + "\n"
+		if secret == "" && follow(volume, "secret", "optional") == true {
 			delete(files, "url")
 		}
+	case "test":
+		files["token"] = secret + "\n"
 	case "ca":
 		files["rds.pem"], _ = certificate(t)
 	case "tls":

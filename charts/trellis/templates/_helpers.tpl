@@ -61,10 +61,20 @@ annotations:
 {{- .Values.ingress.host | default (urlParse .Values.publicURL).hostname }}
 {{- end }}
 
-{{- /* What all pods have. */}}
+{{- /* What pods of the database have. */}}
 {{- define "trellis.env" -}}
 - name: TRELLIS_DATABASE_URL_FILE
   value: /etc/trellis/database/url
+{{- include "trellis.anyEnv" . }}
+{{- end }}
+
+{{- define "trellis.mounts" -}}
+- {name: database, mountPath: /etc/trellis/database, readOnly: true}
+{{- include "trellis.anyMounts" . }}
+{{- end }}
+
+{{- /* What all pods have. */}}
+{{- define "trellis.anyEnv" -}}
 {{- if or .Values.ca.configMap .Values.ca.secret }}
 - name: SSL_CERT_DIR # besides the file of the system's
   value: /etc/trellis/ca
@@ -74,8 +84,7 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{- define "trellis.mounts" -}}
-- {name: database, mountPath: /etc/trellis/database, readOnly: true}
+{{- define "trellis.anyMounts" -}}
 {{- if or .Values.ca.configMap .Values.ca.secret }}
 - {name: ca, mountPath: /etc/trellis/ca, readOnly: true}
 {{- end }}
@@ -93,7 +102,11 @@ So it starts, and its log says what is missing. */}}
 {{- if .job }}
     optional: true
 {{- end }}
-{{- with .root.Values.ca }}
+{{- include "trellis.anyVolumes" .root }}
+{{- end }}
+
+{{- define "trellis.anyVolumes" }}
+{{- with .Values.ca }}
 {{- if .configMap }}
 - name: ca
   configMap: {name: {{ .configMap | quote }}}
@@ -103,8 +116,8 @@ So it starts, and its log says what is missing. */}}
 {{- end }}
 {{- end }}
 - name: tmp
-  emptyDir: {sizeLimit: {{ .root.Values.tmp.sizeLimit | quote }}}
-{{- with .root.Values.extraVolumes }}
+  emptyDir: {sizeLimit: {{ .Values.tmp.sizeLimit | quote }}}
+{{- with .Values.extraVolumes }}
 {{ toYaml . }}
 {{- end }}
 {{- end }}
