@@ -40,6 +40,8 @@ type Options struct {
 	Repos []string
 	// Environ is the agent's environment.
 	Environ []string
+	// Metadata is the address of the cloud's metadata service; "" is the clouds' usual one.
+	Metadata string
 	// Now is the clock; nil is this machine's.
 	Now func() time.Time
 }

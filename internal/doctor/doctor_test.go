@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
@@ -43,6 +45,17 @@ func TestNothingIsWrong(t *testing.T) {
 	} {
 		want(t, report, name, doctor.OK, words)
 	}
+}
+
+// What templates can take the machine's role from is said as what it is: no fault,
+// and nothing to pass over.
+func TestMetadataServiceInReach(t *testing.T) {
+	t.Parallel()
+	service := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(service.Close)
+	p := healthy(t)
+	p.Metadata = service.Listener.Addr().String()
+	want(t, p.examine(t), "metadata", doctor.Warn, p.Metadata, "networkPolicy.strict")
 }
 
 func TestWithoutAConfigurationNothingIsLookedAt(t *testing.T) {

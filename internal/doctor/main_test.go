@@ -65,7 +65,8 @@ func machine(t *testing.T) *patient {
 	c.Policy.Repos = []string{p.repos.URL + "/template"}
 	c.Git.CAFile = p.repos.CAFile
 	c.Engine.Kind, c.Engine.Install = "tofu", false // which is not here, so that none is started
-	p.Options = doctor.Options{Version: "test", Config: c, Open: p.open, Git: p.git}
+	p.Options = doctor.Options{Version: "test", Config: c, Open: p.open, Git: p.git,
+		Metadata: "127.0.0.1:1"} // where nobody listens
 	return p
 }
 

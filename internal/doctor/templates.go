@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -149,17 +150,18 @@ func readable(path string) bool {
 	return err == nil && file.Close() == nil
 }
 
-// metadataAddress is where the large clouds tell a machine who it is, its
+// usualMetadata is where the large clouds tell a machine who it is, its
 // credentials included.
-const metadataAddress = "169.254.169.254:80"
+const usualMetadata = "169.254.169.254:80"
 
 func (d *doctor) metadata(ctx context.Context) verdict {
-	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", metadataAddress)
+	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", cmp.Or(d.Metadata, usualMetadata))
 	if err != nil {
 		return ok("there is no cloud metadata service that templates could ask for the machine's role")
 	}
 	_ = conn.Close()
-	return ok("templates can ask the cloud's metadata service (%s) for this machine's role: give it no more than they need", metadataAddress)
+	return warn("keep them from it (in Kubernetes by networkPolicy.strict), or give the machine's role no more than they need",
+		"templates can ask the cloud's metadata service (%s) for this machine's role", conn.RemoteAddr())
 }
 
 // counted writes a number with its noun.
