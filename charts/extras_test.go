@@ -33,6 +33,7 @@ func TestExtras(t *testing.T) {
 			"serviceAccount: {annotations: {own: 'yes'}}\n", "StatefulSet"},
 		{trellis, trellisLeast + "serviceMonitor: {enabled: true}\nnetworkPolicy: {metricsFrom: [{podSelector: {}}]}\ngc: {enabled: true, podLabels: {sidecar.istio.io/inject: 'false'}}\ningress: {enabled: true}\n" +
 			"migrate: {podLabels: {sidecar.istio.io/inject: 'false'}, podAnnotations: {linkerd.io/inject: disabled}}\npodAnnotations: {linkerd.io/inject: enabled}\n" +
+			"test: {tokenSecret: {name: token}, podLabels: {sidecar.istio.io/inject: 'false'}}\n" +
 			"serviceAccount: {annotations: {own: 'yes'}}\nextraEnvFrom: [{configMapRef: {name: proxies}}]\nprobes: {liveness: {failureThreshold: 12}}\n", "Deployment"},
 	} {
 		rendered, complaint := of.chart.template(t, of.values+extras)
@@ -62,6 +63,8 @@ func TestExtras(t *testing.T) {
 			migration.want(t, nil, "spec", "template", "spec", "containers", 1)
 			migration.want(t, "pre-install,pre-upgrade", "metadata", "annotations", "helm.sh/hook")
 			all.one(t, "CronJob").want(t, "false", "spec", "jobTemplate", "spec", "template", "metadata", "labels", "sidecar.istio.io/inject")
+			all.one(t, "Pod").want(t, "false", "metadata", "labels", "sidecar.istio.io/inject")
+			all.one(t, "Pod").want(t, "enabled", "metadata", "annotations", "linkerd.io/inject")
 			server.want(t, nil, "spec", "template", "metadata", "labels", "sidecar.istio.io/inject")
 			server.want(t, "enabled", "spec", "template", "metadata", "annotations", "linkerd.io/inject")
 			server.want(t, "proxies", "spec", "template", "spec", "containers", 0, "envFrom", 0, "configMapRef", "name")

@@ -102,7 +102,7 @@ func TestHelmTestDeploys(t *testing.T) {
 		says         string
 	}{
 		{"as it is", "", true, "Hello, helm test!"},
-		{"others' names", "cluster: local, workspace: acme/helm, variables: {name: Ada, greeting: Welcome}", true, "Welcome, Ada!"},
+		{"others' names", "cluster: local, workspace: acme/helm, variables: {name: 'Ada: #1', greeting: Welcome}", true, "Welcome, Ada: #1!"},
 		{"a run that fails", "variables: {name: ''}", false, "The name must have 1 to 100 characters"},
 		{"no such template", "template: none-such", false, "none-such"},
 	} {
