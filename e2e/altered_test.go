@@ -853,6 +853,8 @@ func (a *altered) prepare(t *testing.T) {
 	a.Exec(t, `INSERT INTO tendril.cluster_usage (cluster_id, org_id, measured_at, agents, blob_bytes, pins, inspections) VALUES ($1, $2, now(), 1, 1, 1, 1) ON CONFLICT DO NOTHING`, a.Cluster, a.Org)
 	victim := a.deploy("prod/db", "prod/db", nil)
 	a.Await("the plan of prod", "SELECT status = 'AWAITING_APPROVAL' FROM public.provisions WHERE id = $1", victim)
+	a.Exec(t, "INSERT INTO tendril.runners (claim_id, digest) SELECT id, sha256('x') FROM tendril.claims LIMIT 1")
+	a.Exec(t, "INSERT INTO tendril.runners (claim_id, public_key) SELECT id, sha256('y') FROM tendril.claims WHERE id NOT IN (SELECT claim_id FROM tendril.runners) LIMIT 1")
 	a.Exec(t, "SELECT public.approve_provision(id, plan_digest) FROM public.provisions WHERE id = $1", victim)
 	if got := a.AwaitEnd(victim); got != "SUCCESS" {
 		t.Fatalf("prod: %s: %s", got, a.Message(victim))

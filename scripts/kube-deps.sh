@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs what e2e/kube needs: a Kubernetes API server, its controller manager
-# and kubectl, built from their module, and Debian's etcd. Says what to install
-# where it cannot. Takes the directory for what is not a system package, which
+# Installs what e2e/kube and e2e/kubejobs need: Kubernetes' servers, its kubelet and
+# kubectl, built from their module, and Debian's etcd, containerd and network plugins.
+# Says what to install where it cannot. Takes the directory for what is not a system package, which
 # must have helm already (scripts/test-deps.sh).
 set -euo pipefail
 
@@ -9,13 +9,17 @@ tools=$1
 kubernetes_version=1.32.2
 missing=()
 
-command -v etcd >/dev/null || {
+# What a node needs besides the kubelet, and where it is found.
+packages=(etcd-server containerd runc containernetworking-plugins iptables iproute2 busybox-static)
+installed() { command -v etcd containerd ctr runc iptables ip nsenter busybox >/dev/null && [ -x /usr/lib/cni/bridge ]; }
+PATH=$PATH:/usr/sbin
+installed || {
   [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null &&
-    { apt-get install -y --no-install-recommends etcd-server >/dev/null 2>&1 ||
-      { apt-get update >/dev/null && apt-get install -y --no-install-recommends etcd-server >/dev/null; }; }
-} || missing+=("etcd: apt-get install etcd-server, or dnf install etcd")
+    { apt-get install -y --no-install-recommends "${packages[@]}" >/dev/null 2>&1 ||
+      { apt-get update >/dev/null && apt-get install -y --no-install-recommends "${packages[@]}" >/dev/null; }; } && installed
+} || missing+=("etcd, containerd, runc, CNI plugins, iptables, busybox: apt-get install ${packages[*]}")
 
-kube=$tools/kubernetes-$kubernetes_version
+kube=$tools/kubernetes-$kubernetes_version-node
 
 # The module leaves its own parts (staging/) out of its archive: they are modules
 # themselves, whose version is the same with another first number. The checksums
@@ -31,7 +35,7 @@ build_kubernetes() {
   done
   cd "$module" || return 1
   CGO_ENABLED=0 GOWORK=off nice go build -mod=mod -modfile="$kube.part/go.mod" -trimpath \
-    -ldflags "-s -w ${stamps[*]}" -o "$kube.part/" ./cmd/kube-apiserver ./cmd/kube-controller-manager ./cmd/kubectl
+    -ldflags "-s -w ${stamps[*]}" -o "$kube.part/" ./cmd/kube-apiserver ./cmd/kube-controller-manager ./cmd/kube-scheduler ./cmd/kubelet ./cmd/kubectl
 }
 
 if [ ! -d "$kube" ]; then
@@ -41,7 +45,7 @@ if [ ! -d "$kube" ]; then
     rm -f "$kube.part"/go.*
     mv "$kube.part" "$kube"
   else
-    missing+=("kube-apiserver, kube-controller-manager and kubectl $kubernetes_version: https://kubernetes.io/releases/download, in $kube")
+    missing+=("kube-apiserver, kube-controller-manager, kube-scheduler, kubelet and kubectl $kubernetes_version: https://kubernetes.io/releases/download, in $kube")
   fi
 fi
 [ ! -d "$kube" ] || ln -sfn "${kube##*/}" "$tools/kubernetes"

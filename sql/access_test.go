@@ -83,6 +83,8 @@ var functions = map[string]callers{
 	"agent_heartbeat":      forAgents{func(s *scene) []any { return []any{s.agent.instance, s.agent.boot, []uuid.UUID{s.running}} }},
 	"fetch_next_provision": forAgents{func(s *scene) []any { return []any{s.agent.instance, s.agent.boot, uuid.New()} }},
 	"claim_trace":          forAgents{func(s *scene) []any { return []any{s.running} }},
+	"delegate_claim":       forAgents{func(s *scene) []any { return []any{s.running, strings.Repeat("0", 64)} }},
+	"renew_claim":          forAgents{func(s *scene) []any { return []any{s.running} }},
 	"insert_provision_log": forAgents{func(s *scene) []any { return []any{s.running, 1, `[]`} }},
 	"append_provision_log": forAgents{func(s *scene) []any {
 		return []any{s.running, 1, []string{}, []string{}, []time.Time{}}

@@ -34,6 +34,7 @@ var retention = map[string]string{
 	"public.agents":                 "`agent_delete_after` (30 days) after its last heartbeat",
 	"tendril.cluster_tokens":        "`token_delete_after` (90 days) after it was revoked or expired",
 	"tendril.identity_shares":       "until it expires, at most 8 days",
+	"tendril.runners":               "with its claim",
 	"tendril.agent_keys":            "`token_delete_after` (90 days) after it was revoked or expired",
 	"tendril.join_tokens":           "`token_delete_after` (90 days) after it was used, revoked or expired",
 	"tendril.trusted_issuers":       "until an admin trusts it no more",

@@ -73,6 +73,8 @@ func TestAgentsScanNothing(t *testing.T) {
 		"heartbeat, waiting":   {"SELECT public.agent_heartbeat($1, $2, $3, ARRAY[$4::uuid], $5)::text", []any{a.instance, a.boot, running, beat}},
 		"claim":                {"SELECT coalesce(max(provision_id::text), '-') FROM public.fetch_next_provision($1, $2, $3, $4)", []any{a.instance, a.boot, uuid.New()}},
 		"claim trace":          {"SELECT coalesce(public.claim_trace($1, $2), '-')", []any{running}},
+		"delegate":             {"SELECT public.delegate_claim($1, $2, repeat('0', 64))::text", []any{running}},
+		"renew":                {"SELECT public.renew_claim($1, $2)::text", []any{running}},
 		"pending":              {"SELECT public.pending_provisions($1)::text", nil},
 		"sweep":                {"SELECT count(*)::text FROM public.fail_orphaned_provisions($1, $2, $3, ARRAY[$4::uuid])", []any{a.instance, a.boot, running}},
 		"checks":               {"SELECT public.lease_checks($1, $2, $3, 10)::text", []any{a.instance, a.boot}},

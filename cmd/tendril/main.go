@@ -15,4 +15,4 @@ import (
 	"github.com/tendril-run/tendril/internal/agentcmd"
 )
 
-func main() { os.Exit(agentcmd.Main(os.Args[1:], os.Stdout, os.Stderr)) }
+func main() { os.Exit(agentcmd.Main(nil, os.Args[1:], os.Stdout, os.Stderr)) }

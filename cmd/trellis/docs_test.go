@@ -18,7 +18,7 @@ func TestDocumentedCommandsExist(t *testing.T) {
 	t.Parallel()
 	root, agent := newApp("trellis", func(string) string { return "" }, nil, terminal{}, terminal{}).command(), &cobra.Command{Use: "tendril"}
 	root.InitDefaultCompletionCmd()
-	agent.AddCommand(agentcmd.Commands()...)
+	agent.AddCommand(agentcmd.Commands(nil)...)
 	trees := map[string]*cobra.Command{"trellis": root, "tendril": agent}
 	var pages []string
 	for _, pattern := range []string{"../../README.md", "../../CONTRIBUTING.md", "../../docs/*.md", "../../docs/*/*.md", "../../charts/*/README.md"} {

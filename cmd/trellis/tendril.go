@@ -24,7 +24,7 @@ func tendrilCommand(a *app) *cobra.Command {
 
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(agentcmd.Commands()...)
+	cmd.AddCommand(agentcmd.Commands(nil)...)
 	return cmd
 }
 

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
 		case "run", "exec":
-			os.Exit(agentcmd.Main(os.Args[1:], os.Stdout, os.Stderr))
+			os.Exit(agentcmd.Main(nil, os.Args[1:], os.Stdout, os.Stderr))
 		case "inspect-template":
 			syscall.Exit(inspect.Child(os.Stdin, os.Stdout)) // os.Exit would wait a second for the race detector
 		}

@@ -26,7 +26,18 @@ var programs string
 // Main builds the programs, with the race detector if the tests have it (what races in
 // them ends them with an error), runs the tests of a package and removes the programs. It
 // does not return.
-func Main(m interface{ Run() int }) { run(m, raced.Flags()) }
+func Main(m interface{ Run() int }) { run(m, usual, raced.Flags()) }
+
+// usual are the programs that all these tests need.
+var usual = []string{"tendril", "trellis"}
+
+// MainStatic is Main with programs as they ship, which run in images, and with further ones.
+func MainStatic(m interface{ Run() int }, further ...string) {
+	if err := os.Setenv("CGO_ENABLED", "0"); err != nil {
+		panic(err) // a name and a value that are always valid
+	}
+	run(m, append(further, usual...), []string{"-trimpath"})
+}
 
 // MainShipped is Main for benchmarks: the programs are what "make build" makes,
 // and PostgreSQL keeps what it has committed. Where no benchmark is to run, nothing
@@ -38,10 +49,10 @@ func MainShipped(m interface{ Run() int }) {
 	if err := os.Setenv("CGO_ENABLED", "0"); err != nil {
 		panic(err) // a name and a value that are always valid
 	}
-	run(m, []string{"-trimpath", "-ldflags", "-s -w"}, pgtest.AsInstalled())
+	run(m, usual, []string{"-trimpath", "-ldflags", "-s -w"}, pgtest.AsInstalled())
 }
 
-func run(m interface{ Run() int }, flags []string, server ...pgtest.OwnOption) {
+func run(m interface{ Run() int }, wanted, flags []string, server ...pgtest.OwnOption) {
 	// As an environment variable it reaches the tests even in processes that
 	// they start; the directory is readable for whatever uid those have.
 	dir, err := os.MkdirTemp("", "tendril-e2e-")
@@ -49,7 +60,7 @@ func run(m interface{ Run() int }, flags []string, server ...pgtest.OwnOption) {
 		err = os.Chmod(dir, 0o755) // other uids run what is in it
 	}
 	if err == nil {
-		err = build(dir, flags)
+		err = build(dir, wanted, flags)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "e2e: building the programs:", err)
@@ -87,20 +98,20 @@ func Program(name string) string { return filepath.Join(programs, name) }
 // build builds the programs into a directory. To link them takes longer than
 // anything else that several packages' tests begin with, so they are built where
 // the next one finds them: go itself sees whether they are still the same.
-func build(dir string, flags []string) error {
+func build(dir string, wanted, flags []string) error {
 	kept := filepath.Join(root(), ".cache", fmt.Sprintf("programs-%x", sha256.Sum256([]byte(strings.Join(flags, " ")+os.Getenv("CGO_ENABLED")))))
 	if os.MkdirAll(kept, 0o755) != nil {
-		return goBuild(dir, flags) // a checkout that this user may not write to
+		return goBuild(dir, wanted, flags) // a checkout that this user may not write to
 	}
 	lock := flock.New(filepath.Join(kept, ".lock"))
 	if err := lock.Lock(); err != nil {
 		return err
 	}
 	defer lock.Unlock() //nolint:errcheck // closing the file, which ends the lock, has no other way to fail
-	if err := goBuild(kept, flags); err != nil {
+	if err := goBuild(kept, wanted, flags); err != nil {
 		return err
 	}
-	for _, name := range []string{"tendril", "trellis"} {
+	for _, name := range wanted {
 		if err := copyProgram(filepath.Join(kept, name), filepath.Join(dir, name)); err != nil {
 			return err
 		}
@@ -108,8 +119,12 @@ func build(dir string, flags []string) error {
 	return nil
 }
 
-func goBuild(dir string, flags []string) error {
-	cmd := exec.Command("go", append(append([]string{"build", "-ldflags=-s -w", "-o", dir + "/"}, flags...), "./cmd/tendril", "./cmd/trellis")...)
+func goBuild(dir string, wanted, flags []string) error {
+	args := append([]string{"build", "-ldflags=-s -w", "-o", dir + "/"}, flags...)
+	for _, name := range wanted {
+		args = append(args, "./cmd/"+name)
+	}
+	cmd := exec.Command("go", args...)
 	cmd.Dir = root()
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)

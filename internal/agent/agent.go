@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -78,6 +79,13 @@ type Options struct {
 	Requesters func() (*trust.Keyring, error)
 	// InputWebhook is told of runs that start to wait for a person's work.
 	InputWebhook InputWebhook
+	// Launcher carries runs out elsewhere; nil: they are processes of this machine. Reach says how
+	// runners reach the queue, in words for their Open, and Signs that they do so with a key.
+	Launcher Launcher
+	Reach    func() (json.RawMessage, error)
+	Signs    bool
+	// PassEnv are the names that a runner's own environment may add to Env.
+	PassEnv []string
 	// Caches says how much is kept of what could be fetched again.
 	Caches caches.Limits
 	// SharedCaches are those that all runs fill, in the directories of their job; nil:
@@ -186,17 +194,19 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 	public := queue.NewPublicKey(own.Public())
-	q, err := a.options.Open(queue.Agent{
+	about := queue.Agent{
 		Instance: dir.instance, Boot: uuid.New(), Name: a.options.Name, Host: host, Kernel: dirlock.Kernel(), Uptime: uptime(),
 		Version: a.options.Version, Contract: queue.Contract, Slots: a.options.Slots, AgePublicKey: public,
 		Operations: a.options.Settings.Policy.Operations,
-	})
+	}
+	q, err := a.options.Open(about)
 	if err != nil {
 		return err
 	}
 	defer q.Close()
 	dirs := workspaceDirs{dir, uids}
 	b := newBoot(a, dirs, q, children, &keys{identity: from, public: public, own: own, log: a.options.Log})
+	b.agent = about
 	cluster := func() string { return b.sealed.cluster }
 	if a.options.Identity.File == "" {
 		b.keys.shares = &identityShares{dir: dir, ask: q.SharedIdentity, present: q.ShareIdentity, cluster: cluster, certifiers: a.options.Certifiers, log: a.options.Log}

@@ -3,12 +3,14 @@ package agent
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
 	"time"
 
+	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/seal"
 	"github.com/tendril-run/tendril/internal/webhook"
@@ -28,6 +30,8 @@ import (
 //	checker        asks machines how they are
 //	poolReporter   tells what there is in pools
 //	tidier         keeps the caches within their limits
+//
+// With a Launcher runs are dispatched: the agent hands them over, and follows their runners.
 type boot struct {
 	options Options
 	log     *slog.Logger
@@ -48,7 +52,13 @@ type boot struct {
 	checker    *checker
 	slots      chan struct{} // a token is a free slot
 	noteKey    []byte        // see job.Job
-	contract   int           // the database's, when the boot registered
+	agent      queue.Agent   // who it is
+	registered queue.Registration
+	contract   int             // the database's, when the boot registered
+	leaving    context.Context // ends when the boot is asked to end
+	// opened opens what is sealed for a run, and given gets what it needs of the database.
+	opened     func(provision.Assignment) (vars, input map[string]json.RawMessage, err error)
+	given      func(context.Context, provision.Assignment) (fetched, error)
 	keys       *keys
 	rotation   *keyRotation
 	sealed     *sealedVars
@@ -70,6 +80,7 @@ func newBoot(a *Agent, dirs workspaceDirs, q queue.Queue, n *children, k *keys) 
 	b.inputs = &inputs{queue: q, keys: k, requesters: o.Requesters, states: &managedStates{
 		queue: q, keys: k, notes: notes, allowed: o.Settings.State.MayBeManaged(),
 	}}
+	b.opened, b.given = b.sealed.open, b.inputs.fetch
 	b.deliveries = &deliveries{queue: q, dir: dir, keys: k, notes: notes, checks: b.checkNotes, pools: o.PoolsFor, notifier: newNotifier(o.InputWebhook, o.Log), retrying: func() { b.heartbeat.nudge() }}
 	_, _ = rand.Read(b.noteKey) // never fails
 	b.checker = b.newChecker()
@@ -104,7 +115,7 @@ func (b *boot) live(ctx context.Context) error {
 	b.log.Info("registered", "cluster", registered.ClusterName, "agent", b.options.Name,
 		"instance", b.dir.instance, "slots", b.options.Slots, "data_dir", b.dir.root,
 		"key", seal.Fingerprint(b.keys.held().Public()))
-	b.contract = registered.Contract
+	b.registered, b.contract = registered, registered.Contract
 	if registered.Contract < queue.Contract {
 		b.log.Warn("the database is one version older than this agent, which does without what is new. "+
 			"Run \"trellis migrate\" of this release against it, then restart the agent",
@@ -123,6 +134,7 @@ func (b *boot) live(ctx context.Context) error {
 	defer b.deliveries.stop()
 	claiming, stopClaiming := context.WithCancelCause(ctx)
 	defer stopClaiming(nil)
+	b.leaving = claiming
 
 	b.heartbeat = b.newHeartbeat(registered, func(err error) {
 		stopClaiming(fmt.Errorf("%w: %w", errSuperseded, err))
@@ -133,7 +145,7 @@ func (b *boot) live(ctx context.Context) error {
 	defer beating.Wait()
 	defer stopBeating()
 
-	if err := left.settle(claiming); err == nil {
+	if err := errors.Join(left.settle(claiming), b.adopt(claiming)); err == nil {
 		var tidying sync.WaitGroup
 		tidying.Go(func() { b.tidier.run(claiming) })
 		tidying.Go(func() { b.checker.run(claiming) })

@@ -39,7 +39,7 @@ const checkPurpose = "machine health check"
 // workspace, by the spool that only this agent's child has written to.
 func (k *keys) signChecks(workspace uuid.UUID, listed []provision.Machine) []provision.Machine {
 	by := k.makers()
-	if len(by) == 0 || !slices.ContainsFunc(listed, func(m provision.Machine) bool { return m.Check != nil }) {
+	if !slices.ContainsFunc(listed, func(m provision.Machine) bool { return m.Check != nil }) {
 		return listed
 	}
 	listed = slices.Clone(listed)
@@ -298,7 +298,7 @@ func (c *checker) report(ctx context.Context, batch []queue.CheckResult) {
 func (c *checker) ask(ctx context.Context, due queue.MachineCheck) (queue.CheckResult, bool) {
 	result := queue.CheckResult{Machine: due.Machine, Result: provision.HealthUnknown, Why: "the check is not one that a run of this cluster has asked for; deploy again"}
 	switch {
-	case !c.keys.held().Verify(checkPurpose, due.Check.Message(due.Workspace, due.Name), due.Check.MAC):
+	case !c.keys.held().Verify(checkPurpose, due.Workspace, due.Check.Message(due.Workspace, due.Name), due.Check.MAC):
 		c.log.Warn("a health check is refused: nobody of this cluster has authenticated it", "machine", due.Name, "workspace", due.Workspace)
 	case !c.current(due, &result):
 	case !c.mayAsk(due, time.Now()):

@@ -26,6 +26,13 @@ type inputs struct {
 	requesters func() (*trust.Keyring, error)
 }
 
+// from reads by another reader.
+func (i *inputs) from(blobs blobReader) *inputs {
+	states := *i.states
+	states.queue = blobs
+	return &inputs{queue: blobs, keys: i.keys, states: &states, requesters: i.requesters}
+}
+
 // fetched is what a run needs of the database before it has a child.
 type fetched struct {
 	trusted  trusted
@@ -77,7 +84,7 @@ func (i *inputs) approvedPlan(ctx context.Context, a provision.Assignment) ([]by
 	case err != nil:
 		return nil, fmt.Errorf("fetch the approved plan: %w", err)
 	}
-	content, err := planbundle.Open(i.keys.held(), sealed, blob.Meta, a.ApprovedPlan)
+	content, err := planbundle.Open(i.keys.held(), a.WorkspaceID, sealed, blob.Meta, a.ApprovedPlan)
 	if err != nil {
 		return nil, err
 	}

@@ -66,7 +66,7 @@ func fetching(t *testing.T, calls int32, snapshot string) (*run, *away) {
 func TestDatabaseAwayBeforeARun(t *testing.T) {
 	t.Parallel()
 	r, _ := fetching(t, 2, "")
-	f, err := r.fetch()
+	f, err := r.fetch(r.boot.given)
 	if err != nil || f.managed == nil || f.key == "" {
 		t.Fatalf("fetch() = %+v, %v, want no state, once the database is there", f, err)
 	}
@@ -77,7 +77,7 @@ func TestDatabaseAwayBeforeARun(t *testing.T) {
 		<-q.asked
 		r.stop(job.StopCancelled)
 	}()
-	if _, err := r.fetch(); !errors.Is(err, errStopped) {
+	if _, err := r.fetch(r.boot.given); !errors.Is(err, errStopped) {
 		t.Errorf("fetch() of a run that is cancelled = %v, want that it was stopped", err)
 	}
 	if got := neverFetched(r.stopReason()); got.Status != provision.Cancelled {
@@ -85,7 +85,7 @@ func TestDatabaseAwayBeforeARun(t *testing.T) {
 	}
 
 	r, _ = fetching(t, 1<<30, `, "timeout_seconds": 1`)
-	if _, err := r.fetch(); !errors.Is(err, errStopped) {
+	if _, err := r.fetch(r.boot.given); !errors.Is(err, errStopped) {
 		t.Errorf("fetch() of a run whose time is over = %v, want that it was stopped", err)
 	}
 	if got := neverFetched(r.stopReason()); got.Status != provision.Failed || got.Detail.ErrorCode != provision.CodeTimedOut {
@@ -148,7 +148,7 @@ func TestClaimLostBeforeARun(t *testing.T) {
 			r.assignment.Snapshot = fmt.Appendf(nil, `{"template_source": {"repo": "https://git.example/t", "version": "v1"}, "workspace": "w", "state": {"command": "push", "upload": %q, "order": %q}}`, uuid.NewString(), order)
 			r.boot.inputs.requesters = func() (*trust.Keyring, error) { return trust.ParseKeys([]string{ada.SignerKey()}, nil) }
 		}
-		if _, err := r.fetch(); !errors.Is(err, errStopped) {
+		if _, err := r.fetch(r.boot.given); !errors.Is(err, errStopped) {
 			t.Errorf("%s: fetch() of a run whose claim is lost = %v, want that it was stopped", what, err)
 		}
 		if got := neverFetched(r.stopReason()); got.Detail.ErrorCode != provision.CodeAgentLost {

@@ -37,6 +37,7 @@ type keys struct {
 	shares   *identityShares  // nil: the identity is the operator's file
 	waiting  *certificates    // nil: this agent shares with nobody
 	log      *slog.Logger
+	claim    *seal.ClaimKey // a runner's, which has no identities; else nil
 
 	contract atomic.Int64 // the database's
 
@@ -144,7 +145,14 @@ func (k *keys) reread() {
 
 // makers are the identities to which, and by which, what others are to read is
 // made: while identities are rotated, the one that all agents have.
-func (k *keys) makers() seal.Identities {
+func (k *keys) makers() seal.Maker {
+	if k.claim != nil {
+		return k.claim
+	}
+	return k.identities()
+}
+
+func (k *keys) identities() seal.Identities {
 	identities, cluster := k.held(), k.clusterKey()
 	for n := range identities {
 		if one := identities[n : n+1]; one.Public() == cluster {

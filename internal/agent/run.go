@@ -51,11 +51,15 @@ func newRun(b *boot, a provision.Assignment) *run {
 // start supervises a provision in a goroutine, which has a slot and gives it
 // back.
 func (b *boot) start(a provision.Assignment) {
+	tracer, carry := b.options.Tracer, (*run).carryOut
 	if b.options.Tracer != nil {
 		a.Traceparent = b.trace(a.ClaimID)
 	}
+	if b.options.Launcher != nil {
+		tracer, carry = nil, (*run).dispatch // the runner records
+	}
 	r := newRun(b, a)
-	r.watch = b.newWatch().run(a, b.options.Tracer)
+	r.watch = b.newWatch().run(a, tracer)
 	if id := r.watch.trace.id(); id != "" {
 		r.log = r.log.With("trace_id", id)
 	}
@@ -64,7 +68,7 @@ func (b *boot) start(a provision.Assignment) {
 	b.childrenEnded.Add(1)
 	b.status.busy.Add(1)
 	b.runsOver.Go(func() {
-		r.carryOut()
+		carry(r)
 		r.watch.end()
 		b.inflight.release(a.ClaimID)
 		b.status.busy.Add(-1)
@@ -195,7 +199,7 @@ func (r *run) launch() (*claimFiles, *child, error) {
 	if err := r.boot.notes.check(r.assignment); err != nil {
 		return nil, nil, err
 	}
-	sealed, answered, err := r.boot.sealed.open(r.assignment)
+	sealed, answered, err := r.boot.opened(r.assignment)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -211,7 +215,7 @@ func (r *run) launch() (*claimFiles, *child, error) {
 			return nil, nil, err
 		}
 	}
-	f, err := r.fetch()
+	f, err := r.fetch(r.boot.given)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -326,7 +330,7 @@ func (r *run) writeEnd(s *claimFiles, how, oom string, unsaved bool) (err error)
 // fetch gets what a run needs. While the database is away it waits, until the run is
 // cancelled or its time limit is reached: nothing has begun yet, and people want the deploy
 // more than a message about an outage.
-func (r *run) fetch() (f fetched, err error) {
+func (r *run) fetch(get func(context.Context, provision.Assignment) (fetched, error)) (f fetched, err error) {
 	ctx, cancel := context.WithCancel(r.boot.deliveries.ctx)
 	defer cancel()
 	defer context.AfterFunc(r.asked, cancel)()
@@ -340,7 +344,7 @@ func (r *run) fetch() (f fetched, err error) {
 			err = errStopped
 		}
 	}()
-	return r.boot.inputs.fetch(ctx, r.assignment)
+	return get(ctx, r.assignment)
 }
 
 // timeLimit is how long the run may take, 0 for any time. Its child measures its

@@ -20,6 +20,12 @@ func neverStarted(reason job.StopReason) provision.Report {
 	return report
 }
 
+// neverHandedOver is what a run ends as that was stopped before its runner had it.
+func neverHandedOver(reason job.StopReason) provision.Report {
+	report, _ := stopped("It waited for its runner to start, and was never handed over.", reason, false)
+	return report
+}
+
 // stopped is what a run ends as that did not tell its end itself. What was asked
 // of it is believed to be what ended it.
 func stopped(what string, reason job.StopReason, applying bool) (provision.Report, string) {

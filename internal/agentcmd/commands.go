@@ -1,6 +1,7 @@
 package agentcmd
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -32,9 +33,14 @@ const (
 	ExitUsage   = exitcode.Usage
 )
 
-// Commands returns the agent's verbs, to be mounted under any command.
-func Commands() []*cobra.Command {
-	verbs := []*cobra.Command{runCommand(), joinCommand(), doctorCommand(), workspacesCommand(), identityCommand(), provisionerCommand(), execCommand(), gitHelperCommand(), versionCommand()}
+// OpenLauncher makes what carries runs out elsewhere, and what ends it. The agent runs until the
+// context that it returns ends.
+type OpenLauncher func(context.Context, config.Config, *slog.Logger) (context.Context, agent.Launcher, func(), error)
+
+// Commands returns the agent's verbs, to be mounted under any command. launch is nil in programs
+// that carry runs out themselves.
+func Commands(launch OpenLauncher) []*cobra.Command {
+	verbs := []*cobra.Command{runCommand(launch), joinCommand(launch), doctorCommand(), workspacesCommand(), identityCommand(), provisionerCommand(), execCommand(), runnerCommand(), gitHelperCommand(), versionCommand()}
 	for _, verb := range verbs {
 		complete(verb)
 	}
@@ -43,8 +49,8 @@ func Commands() []*cobra.Command {
 
 // Main is the program tendril: it carries out args (without the program's
 // name) and returns the exit code.
-func Main(args []string, stdout, stderr io.Writer) int {
-	root := program()
+func Main(launch OpenLauncher, args []string, stdout, stderr io.Writer) int {
+	root := program(launch)
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
@@ -59,7 +65,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 }
 
 // program is tendril with its verbs.
-func program() *cobra.Command {
+func program(launch OpenLauncher) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "tendril",
 		Short: "Runs Terraform for the provisions of a cluster",
@@ -87,7 +93,7 @@ environment.
 		SilenceErrors: true,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(Commands()...)
+	root.AddCommand(Commands(launch)...)
 	return root
 }
 

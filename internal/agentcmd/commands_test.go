@@ -38,7 +38,7 @@ func TestMainAnswers(t *testing.T) {
 		{"run --slots many", `invalid argument "many"`, ExitUsage},
 	} {
 		var out bytes.Buffer
-		if code := Main(strings.Fields(c.args), &out, &out); code != c.code || !strings.Contains(out.String(), c.says) {
+		if code := Main(nil, strings.Fields(c.args), &out, &out); code != c.code || !strings.Contains(out.String(), c.says) {
 			t.Errorf("tendril %s = %d, %q, want %d and %q", c.args, code, out.String(), c.code, c.says)
 		}
 		if strings.Contains(out.String(), "exec ") {
@@ -52,7 +52,7 @@ func TestMainAnswers(t *testing.T) {
 func TestProgram(t *testing.T) {
 	t.Parallel()
 	var help bytes.Buffer
-	if code := Main([]string{"--help"}, &help, &help); code != ExitOK || !strings.Contains(help.String(), "Examples:\n  tendril join https://") {
+	if code := Main(nil, []string{"--help"}, &help, &help); code != ExitOK || !strings.Contains(help.String(), "Examples:\n  tendril join https://") {
 		t.Errorf("tendril --help = %d, want examples:\n%s", code, &help)
 	}
 	for _, m := range exitcode.Table {
@@ -62,7 +62,7 @@ func TestProgram(t *testing.T) {
 	}
 	for words, want := range map[string]string{"run ": ":4\n", "run --config ": ":0\n", "run --data-dir ": ":16\n", "run --name ": ":4\n", "doctor -o ": "text\njson\n:4\n", "": "doctor\t"} {
 		var out, stderr bytes.Buffer
-		if code := Main(append([]string{"__complete"}, strings.Split(words, " ")...), &out, &stderr); code != ExitOK || !strings.Contains(out.String(), want) {
+		if code := Main(nil, append([]string{"__complete"}, strings.Split(words, " ")...), &out, &stderr); code != ExitOK || !strings.Contains(out.String(), want) {
 			t.Errorf("completion of %q = %d %q, want %q", words, code, &out, want)
 		}
 	}

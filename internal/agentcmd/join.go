@@ -30,7 +30,7 @@ import (
 // second of the yes.
 const askEvery = 500 * time.Millisecond
 
-func joinCommand() *cobra.Command {
+func joinCommand(launch OpenLauncher) *cobra.Command {
 	var flags runFlags
 	var cluster, token string
 	cmd := &cobra.Command{
@@ -77,7 +77,7 @@ join-token".`,
 			case err != nil:
 				return failure{err, ExitFailure}
 			}
-			return run(cmd, flags, "TENDRIL_QUEUE_URL="+args[0])
+			return run(cmd, launch, flags, "TENDRIL_QUEUE_URL="+args[0])
 		},
 	}
 	flags.add(cmd)

@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 		if os.Args[1] == "agents" {
 			os.Exit(mountedElsewhere())
 		}
-		os.Exit(Main(os.Args[1:], os.Stdout, os.Stderr))
+		os.Exit(Main(nil, os.Args[1:], os.Stdout, os.Stderr))
 	}
 	pgtest.Main(m)
 }
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 func mountedElsewhere() int {
 	root := &cobra.Command{Use: "other", SilenceErrors: true, SilenceUsage: true}
 	agents := &cobra.Command{Use: "agents", Hidden: true}
-	agents.AddCommand(Commands()...)
+	agents.AddCommand(Commands(nil)...)
 	root.AddCommand(agents)
 	return ExitCode(root.Execute())
 }

@@ -2,14 +2,17 @@ package agentcmd
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -37,7 +40,7 @@ type runFlags struct {
 	slots                 int
 }
 
-func runCommand() *cobra.Command {
+func runCommand(launch OpenLauncher) *cobra.Command {
 	var flags runFlags
 	cmd := &cobra.Command{
 		Use:   "run",
@@ -61,7 +64,7 @@ Without it the agent opens no port.`,
 		Example: `  tendril run
   tendril run --config /etc/tendril/agent.toml --slots 4`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd, flags) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd, launch, flags) },
 	}
 	flags.add(cmd)
 	return cmd
@@ -84,7 +87,7 @@ func (f *runFlags) file() string {
 }
 
 // run runs the agent; more is what the environment has in addition.
-func run(cmd *cobra.Command, flags runFlags, more ...string) error {
+func run(cmd *cobra.Command, launch OpenLauncher, flags runFlags, more ...string) error {
 	// Before the token is read: nobody of this uid may look into us then.
 	if err := process.Undumpable(); err != nil {
 		return failure{err, ExitFailure}
@@ -96,6 +99,9 @@ func run(cmd *cobra.Command, flags runFlags, more ...string) error {
 	settings, err := load()
 	if err != nil {
 		return failure{err, ExitUsage}
+	}
+	if settings.Run.Launcher == config.Kubernetes && launch == nil {
+		return failure{becomeDispatcher(), ExitFailure}
 	}
 	log := newLogger(cmd.ErrOrStderr(), settings)
 	if key := settings.Queue.Key; key != nil {
@@ -160,19 +166,48 @@ func run(cmd *cobra.Command, flags runFlags, more ...string) error {
 		SharedCaches: func(dirs job.Dirs) []caches.Cache { return executor.SharedCaches(dirs, settings.Settings().Engine) },
 		EngineMark:   executor.EngineMark,
 	}
+	var running atomic.Pointer[agent.Agent]
+	ctx, stop := untilSignalled(cmd.Context(), func() {
+		if a := running.Load(); a != nil {
+			a.StopNow()
+		}
+	})
+	defer stop()
+	if settings.Run.Launcher == config.Kubernetes {
+		var closeLauncher func()
+		ctx, options.Launcher, closeLauncher, err = launch(ctx, settings, log)
+		if err != nil {
+			return failure{err, ExitFailure}
+		}
+		defer closeLauncher()
+		options.Reach, options.Signs, options.PassEnv = func() (json.RawMessage, error) { return reachOf(settings.Queue) }, settings.Queue.Key != nil, settings.PassedEnv()
+	}
 	serve := observed(settings, &options)
 	a := agent.New(options)
+	running.Store(a)
 	stopServing, err := serve(a)
 	if err != nil {
 		return failure{err, ExitFailure}
 	}
 	defer stopServing() // last: a drain can be watched to its end
-	ctx, stop := untilSignalled(cmd.Context(), a.StopNow)
-	defer stop()
 	if err := a.Run(ctx); err != nil {
 		return failure{err, ExitFailure}
 	}
 	return nil
+}
+
+// dispatcherName is the program that makes Jobs; it lies beside this one.
+const dispatcherName = "tendril-dispatcher"
+
+// becomeDispatcher replaces this process, and returns only where it cannot.
+func becomeDispatcher() error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program's file: %w", err)
+	}
+	program := filepath.Join(filepath.Dir(self), dispatcherName)
+	err = syscall.Exec(program, append([]string{program}, os.Args[1:]...), os.Environ())
+	return fmt.Errorf("run.launcher = \"kubernetes\" needs the program %s: %w. It is in the release's images, and in its archives for Linux beside tendril", program, err)
 }
 
 // openPools connects to nothing yet: an agent starts without its hypervisors.

@@ -21,7 +21,7 @@ func TestWorkspaces(t *testing.T) {
 	run := func(want int, args ...string) string {
 		t.Helper()
 		var out bytes.Buffer
-		if code := Main(append(args, "--data-dir", dir), &out, &out); code != want {
+		if code := Main(nil, append(args, "--data-dir", dir), &out, &out); code != want {
 			t.Errorf("tendril %q = %d, want %d:\n%s", args, code, want, out.String())
 		}
 		return out.String()

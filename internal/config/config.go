@@ -32,6 +32,7 @@ type Config struct {
 	Engine Engine `toml:"engine"`
 	State  State  `toml:"state"`
 	Run    Run    `toml:"run"`
+	Jobs   Jobs   `toml:"kubernetes"`
 	Manual Manual `toml:"manual"`
 	Cache  Cache  `toml:"cache"`
 
@@ -160,6 +161,25 @@ type Run struct {
 	PassEnv     []string `toml:"pass_env"`
 	// UIDs is "auto", "off" or the first of the uids that runs have.
 	UIDs string `toml:"uids"`
+	// Launcher is Process or Kubernetes.
+	Launcher string `toml:"launcher"`
+}
+
+// What Run.Launcher may be.
+const (
+	Process    = "process"
+	Kubernetes = "kubernetes"
+)
+
+// Jobs is how runs become Jobs of Kubernetes.
+type Jobs struct {
+	Namespace      string   `toml:"namespace"`
+	Image          string   `toml:"image"`
+	ServiceAccount string   `toml:"service_account"`
+	PodFile        string   `toml:"pod_file"`
+	StartTimeout   Duration `toml:"start_timeout"`
+	Kubeconfig     string   `toml:"kubeconfig"`
+	Lease          string   `toml:"lease"`
 }
 
 // Cache bounds what is kept of what could be fetched again.
@@ -191,7 +211,8 @@ func defaults(env environment) Config {
 		Git:          Git{Timeout: Duration{2 * time.Minute}},
 		Engine:       Engine{Kind: "terraform", Install: true},
 		State:        State{Default: "local"},
-		Run:          Run{Timeout: Duration{2 * time.Hour}, CancelGrace: Duration{30 * time.Second}, DiskWait: Duration{2 * time.Minute}, LogLimit: Size{64 << 20}, UIDs: "auto"},
+		Run:          Run{Timeout: Duration{2 * time.Hour}, CancelGrace: Duration{30 * time.Second}, DiskWait: Duration{2 * time.Minute}, LogLimit: Size{64 << 20}, UIDs: "auto", Launcher: Process},
+		Jobs:         Jobs{StartTimeout: Duration{10 * time.Minute}},
 		Cache:        Cache{Limit: Size{10 << 30}, Keep: Duration{time.Hour}, MinFree: Size{1 << 30}},
 	}
 }

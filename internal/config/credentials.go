@@ -286,12 +286,33 @@ func matches(pattern, name string) bool {
 
 // ChildEnv returns, of an environment such as os.Environ gives, what may reach
 // a provision's process and Terraform.
-func (c Config) ChildEnv(environ []string) []string {
+func (c Config) ChildEnv(environ []string) []string { return pass(environ, c.PassedEnv()) }
+
+// PassedEnv are the names of ChildEnv, with * at most at the end.
+func (c Config) PassedEnv() []string {
 	allowed := slices.Concat(usual(), c.Run.PassEnv)
 	if len(c.Credentials) == 0 {
 		allowed = append(allowed, cloud()...)
 	}
-	return pass(environ, allowed)
+	return allowed
+}
+
+// OverEnv is the environment of a runner's child: the agent's, but for what names places of the
+// agent's machine, and over it what of the runner's own is allowed.
+func OverEnv(agents, allowed, own []string) []string {
+	names := func(environ []string) (all []string) {
+		for _, entry := range environ {
+			name, _, _ := strings.Cut(entry, "=")
+			all = append(all, name)
+		}
+		return all
+	}
+	own = pass(own, allowed)
+	over := names(own)
+	return append(own, slices.DeleteFunc(slices.Clone(agents), func(entry string) bool {
+		name, _, _ := strings.Cut(entry, "=")
+		return slices.Contains(over, name) || slices.Contains([]string{"PATH", "HOME", "USER", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR", engineConfig}, name)
+	})...)
 }
 
 // CheckEnv returns, of an environment, what may reach a command that asks how a machine is:

@@ -144,10 +144,10 @@ type meta struct {
 }
 
 // Seal makes of a written bundle what goes through the database: an age message
-// to the current one of the identities, and beside it the proof that one of
-// their holders made it.
-func Seal(identities seal.Identities, content []byte) (sealed []byte, proof json.RawMessage, err error) {
-	recipient, err := seal.ParseRecipient(identities.Public())
+// to the cluster's identity, and beside it the proof that a holder of that made it, or
+// the runner of a claim.
+func Seal(by seal.Maker, content []byte) (sealed []byte, proof json.RawMessage, err error) {
+	recipient, err := seal.ParseRecipient(by.Public())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -157,13 +157,13 @@ func Seal(identities seal.Identities, content []byte) (sealed []byte, proof json
 	if len(sealed) > MaxSealed {
 		return nil, nil, fmt.Errorf("seal the plan: %d bytes, at most %d are allowed", len(sealed), MaxSealed)
 	}
-	proof, err = json.Marshal(meta{identities.Sign(purpose, content)})
+	proof, err = json.Marshal(meta{by.Sign(purpose, content)})
 	return sealed, proof, err
 }
 
 // Open returns the written bundle of that digest. It fails with CodePlanInvalid
 // unless it is that, and made by a holder of the identities.
-func Open(identities seal.Identities, sealed []byte, proof json.RawMessage, digest string) ([]byte, error) {
+func Open(identities seal.Identities, workspace uuid.UUID, sealed []byte, proof json.RawMessage, digest string) ([]byte, error) {
 	if len(sealed) > MaxSealed {
 		return nil, Invalid(fmt.Sprintf("what is stored has %d bytes, at most %d are allowed", len(sealed), MaxSealed), nil)
 	}
@@ -175,7 +175,7 @@ func Open(identities seal.Identities, sealed []byte, proof json.RawMessage, dige
 		return nil, Invalid("it cannot be opened: "+err.Error(), err)
 	}
 	var m meta
-	if err := json.Unmarshal(proof, &m); err != nil || !identities.Verify(purpose, content, m.MAC) {
+	if err := json.Unmarshal(proof, &m); err != nil || !identities.Verify(purpose, workspace, content, m.MAC) {
 		return nil, Invalid("no agent of this cluster has made what is stored in its place", err)
 	}
 	if Digest(content) != digest {

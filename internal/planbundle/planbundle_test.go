@@ -120,7 +120,7 @@ func TestOpen(t *testing.T) {
 	if bytes.Contains(sealed, []byte("PK\x00plan")) {
 		t.Error("the sealed bundle holds the plan in clear")
 	}
-	if got, err := planbundle.Open(rotated, sealed, proof, digest); err != nil || !bytes.Equal(got, content) {
+	if got, err := planbundle.Open(rotated, uuid.Nil, sealed, proof, digest); err != nil || !bytes.Equal(got, content) {
 		t.Errorf("Open = %q, %v, want what an older identity has sealed", got, err)
 	}
 
@@ -161,7 +161,7 @@ func TestOpen(t *testing.T) {
 		"nothing":                     {own, nil, string(proof), digest, "cannot be opened"},
 		"too large":                   {own, make([]byte, planbundle.MaxSealed+1), string(proof), digest, "at most 8388608"},
 	} {
-		_, err := planbundle.Open(tc.identities, tc.sealed, json.RawMessage(tc.proof), tc.digest)
+		_, err := planbundle.Open(tc.identities, uuid.Nil, tc.sealed, json.RawMessage(tc.proof), tc.digest)
 		failure := provision.AsFailure(err)
 		if err == nil || failure.Code != provision.CodePlanInvalid || !strings.Contains(failure.Message, tc.want) || !strings.Contains(failure.Message, "Nothing was changed") {
 			t.Errorf("%s: Open = %v, want %s with %q", name, err, provision.CodePlanInvalid, tc.want)

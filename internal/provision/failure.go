@@ -11,13 +11,14 @@ type Code string
 
 // The codes a run can end with. Those set by SQL alone say so.
 const (
-	CodeAgentLost      Code = "agent_lost"      // SQL: the lease ran out
-	CodeAgentRestarted Code = "agent_restarted" // SQL: the agent came back without the run
-	CodeRejected       Code = "rejected"        // SQL: a person turned its plan down
-	CodeAgentDrained   Code = "agent_drained"   // the drain time ran out
-	CodeExecDied       Code = "exec_died"       // the child process died without a result
-	CodeSpoolFailed    Code = "spool_failed"    // the agent's disk had no room for the run's files, or for what it printed
-	CodeInternal       Code = "internal"        // a defect or an exhausted machine, not the user's doing
+	CodeAgentLost        Code = "agent_lost"         // SQL: the lease ran out
+	CodeAgentRestarted   Code = "agent_restarted"    // SQL: the agent came back without the run
+	CodeRejected         Code = "rejected"           // SQL: a person turned its plan down
+	CodeAgentDrained     Code = "agent_drained"      // the drain time ran out
+	CodeExecDied         Code = "exec_died"          // the child process died without a result
+	CodeRunnerNotStarted Code = "runner_not_started" // Kubernetes did not start the run's pod
+	CodeSpoolFailed      Code = "spool_failed"       // the agent's disk had no room for the run's files, or for what it printed
+	CodeInternal         Code = "internal"           // a defect or an exhausted machine, not the user's doing
 
 	CodeCancelled   Code = "cancelled"
 	CodeTimedOut    Code = "timed_out"
@@ -93,7 +94,7 @@ func AsFailure(err error) *Failure {
 
 // Codes lists all codes, those that SQL alone sets included.
 var Codes = []Code{
-	CodeAgentLost, CodeAgentRestarted, CodeRejected, CodeAgentDrained, CodeExecDied, CodeSpoolFailed,
+	CodeAgentLost, CodeAgentRestarted, CodeRejected, CodeAgentDrained, CodeExecDied, CodeRunnerNotStarted, CodeSpoolFailed,
 	CodeInternal, CodeCancelled, CodeTimedOut, CodeBadSnapshot, CodeRepoRefused, CodeOperationRefused,
 	CodeCheckoutFailed, CodeVersionNotFound, CodeTagMoved, CodePathRefused, CodeTemplateInvalid,
 	CodeVariablesInvalid, CodeEngineMissing, CodeInitFailed, CodePlanFailed, CodeApplyFailed, CodeStateLocked,

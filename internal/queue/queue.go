@@ -14,6 +14,7 @@ package queue
 import (
 	"context"
 	"crypto/ed25519"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -53,7 +54,22 @@ type Agent struct {
 	// Operations are those that the agent's policy grants: for people who wonder
 	// why nothing runs, not for the database to decide by.
 	Operations []provision.Operation `json:"operations,omitempty"`
+	// Runner is nil but for a runner, which asks in the name of one claim of the agent: Heartbeat
+	// renews that one, and Register answers what the agent was told.
+	Runner *Runner `json:"-"`
 }
+
+// Runner is what a runner knows from its agent.
+type Runner struct {
+	Claim      uuid.UUID
+	Registered Registration
+}
+
+// RunnerKey is how DelegateClaim names a runner that signs its requests with a key.
+func RunnerKey(key ed25519.PublicKey) string { return "ed25519:" + hex.EncodeToString(key) }
+
+// RunnerToken is how DelegateClaim names a runner that shows a token.
+func RunnerToken(token string) string { return hashOf(token) }
 
 // KeyHolder is a Queue whose agent signs its requests with a key of its own.
 type KeyHolder interface {
@@ -141,6 +157,9 @@ type Queue interface {
 	// Claim takes at most one provision under a claim id of the caller's
 	// choosing; the same id again returns the same assignment. nil: nothing to do.
 	Claim(ctx context.Context, claimID uuid.UUID) (*provision.Assignment, error)
+	// DelegateClaim gives a claim to a runner, see RunnerKey and RunnerToken, which renews its lease
+	// from then on. Cancelled runs are not given away.
+	DelegateClaim(ctx context.Context, claimID uuid.UUID, runner string) error
 	// ClaimTrace is the traceparent of the run that was claimed; "" for none. A database of the
 	// release before does not know the question.
 	ClaimTrace(ctx context.Context, claimID uuid.UUID) (traceparent string, err error)

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"filippo.io/age"
+	"github.com/google/uuid"
 )
 
 // Identities are a cluster's private keys. The first is the current one; those
@@ -92,25 +93,92 @@ func Open(message []byte, limit int64, identities ...age.Identity) ([]byte, erro
 	return plain.Bytes(), nil
 }
 
+// FileKey returns what opens this age message and no other, for who is to open it without the
+// identities: see OpenWith.
+func (i Identities) FileKey(message []byte) ([]byte, error) {
+	identities := make([]age.Identity, len(i))
+	for n, one := range i {
+		identities[n] = one
+	}
+	header, err := age.ExtractHeader(unarmoured(bytes.NewReader(message)))
+	if err != nil {
+		return nil, errors.New("not an age message, or a damaged one")
+	}
+	key, err := age.DecryptHeader(header, identities...)
+	if err != nil {
+		return nil, ErrNotForUs
+	}
+	return key, nil
+}
+
+// OpenWith opens the age message that the key is of.
+func OpenWith(fileKey, message []byte, limit int64) ([]byte, error) {
+	return Open(message, limit, age.NewInjectedFileKeyIdentity(fileKey))
+}
+
 // Sign returns a MAC (HMAC-SHA256) of a message under a key that is derived
 // from the current identity for this purpose alone: only who has the identity
 // can make one.
 func (i Identities) Sign(purpose string, message []byte) []byte { return sum(i[0], purpose, message) }
 
-// Verify reports whether the MAC was made by Sign with one of the identities.
-func (i Identities) Verify(purpose string, message, mac []byte) bool {
+// Verify reports whether the MAC was made by Sign with one of the identities, or by Sign of what
+// one of them gave to a claim in this workspace.
+func (i Identities) Verify(purpose string, workspace uuid.UUID, message, mac []byte) bool {
 	valid := false
-	for _, one := range i {
-		valid = hmac.Equal(sum(one, purpose, message), mac) || valid
+	for n, one := range i {
+		made := sum(one, purpose, message)
+		if len(mac) == len(uuid.UUID{})+sha256.Size {
+			made = i[n:n+1].ForClaim(workspace, uuid.UUID(mac[:len(uuid.UUID{})])).Sign(purpose, message)
+		}
+		valid = hmac.Equal(made, mac) || valid
 	}
 	return valid
 }
 
+// Maker makes what holders of the cluster's identity open and believe.
+type Maker interface {
+	// Public is the recipient to whom it seals.
+	Public() string
+	// Sign returns a MAC that Verify takes.
+	Sign(purpose string, message []byte) []byte
+}
+
+// ClaimKey lets the runner of one claim make what others believe of the claim's workspace, and
+// open nothing.
+type ClaimKey struct {
+	Recipient string    `json:"recipient"`
+	Claim     uuid.UUID `json:"claim"`
+	// Key is secret.
+	Key []byte `json:"key"`
+}
+
+// ForClaim derives the key of a claim from the current identity.
+func (i Identities) ForClaim(workspace, claim uuid.UUID) ClaimKey {
+	key := derived([]byte(i[0].String()), "claim "+claim.String()+" in "+workspace.String())
+	return ClaimKey{Recipient: i.Public(), Claim: claim, Key: key}
+}
+
+// Public implements Maker.
+func (k ClaimKey) Public() string { return k.Recipient }
+
+// Sign implements Maker: the claim's id, and HMAC-SHA256 under a key for this purpose alone.
+func (k ClaimKey) Sign(purpose string, message []byte) []byte {
+	return append(k.Claim[:], keyed(derived(k.Key, purpose), message)...)
+}
+
 func sum(identity *age.X25519Identity, purpose string, message []byte) []byte {
-	key, err := hkdf.Key(sha256.New, []byte(identity.String()), nil, "tendril "+purpose, sha256.Size)
+	return keyed(derived([]byte(identity.String()), purpose), message)
+}
+
+func derived(secret []byte, purpose string) []byte {
+	key, err := hkdf.Key(sha256.New, secret, nil, "tendril "+purpose, sha256.Size)
 	if err != nil { // only of a length that is too large
 		panic(err)
 	}
+	return key
+}
+
+func keyed(key, message []byte) []byte {
 	h := hmac.New(sha256.New, key)
 	h.Write(message)
 	return h.Sum(nil)

@@ -10,6 +10,7 @@ import (
 
 	"filippo.io/age"
 	"filippo.io/age/agessh"
+	"github.com/google/uuid"
 	"golang.org/x/crypto/ssh"
 
 	"github.com/tendril-run/tendril/internal/seal"
@@ -73,18 +74,69 @@ func TestVerify(t *testing.T) {
 	rotated := append(current[:1:1], old...)
 	message := []byte("message")
 	mac := old.Sign("plan", message)
-	if !rotated.Verify("plan", message, mac) || !rotated.Verify("plan", message, current.Sign("plan", message)) {
+	if !rotated.Verify("plan", uuid.Nil, message, mac) || !rotated.Verify("plan", uuid.Nil, message, current.Sign("plan", message)) {
 		t.Error("Verify refuses what one of the identities has signed")
 	}
 	for name, valid := range map[string]bool{
-		"another purpose":  rotated.Verify("state", message, mac),
-		"another message":  rotated.Verify("plan", []byte("massage"), mac),
-		"another identity": other.Verify("plan", message, mac),
-		"no MAC":           rotated.Verify("plan", message, nil),
+		"another purpose":  rotated.Verify("state", uuid.Nil, message, mac),
+		"another message":  rotated.Verify("plan", uuid.Nil, []byte("massage"), mac),
+		"another identity": other.Verify("plan", uuid.Nil, message, mac),
+		"no MAC":           rotated.Verify("plan", uuid.Nil, message, nil),
 	} {
 		if valid {
 			t.Errorf("Verify accepts %s", name)
 		}
+	}
+}
+
+// A runner makes for its claim's workspace what agents of the cluster believe, and opens nothing but
+// what its agent has given it the key of.
+func TestKeysForARunner(t *testing.T) {
+	t.Parallel()
+	own, other := generate(t), generate(t)
+	workspace, claim, message := uuid.New(), uuid.New(), []byte("message")
+	key := own.ForClaim(workspace, claim)
+	var maker seal.Maker = key
+	mac := maker.Sign("plan", message)
+	if maker.Public() != own.Public() || !own.Verify("plan", workspace, message, mac) || !append(other[:1:1], own...).Verify("plan", workspace, message, mac) {
+		t.Error("Verify refuses what the runner has signed")
+	}
+	claimed := bytes.Clone(mac)
+	claimed[0] ^= 1
+	for name, valid := range map[string]bool{
+		"another workspace's": own.Verify("plan", uuid.New(), message, mac),
+		"another purpose":     own.Verify("state", workspace, message, mac),
+		"another message":     own.Verify("plan", workspace, []byte("massage"), mac),
+		"another identity":    other.Verify("plan", workspace, message, mac),
+		"another claim's":     own.Verify("plan", workspace, message, claimed),
+		"cut":                 own.Verify("plan", workspace, message, mac[16:]),
+	} {
+		if valid {
+			t.Errorf("Verify accepts %s", name)
+		}
+	}
+
+	to, err := seal.ParseRecipient(own.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, errOne := seal.To(to, []byte("one"))
+	two, errTwo := seal.To(to, []byte("two"))
+	if errOne != nil || errTwo != nil {
+		t.Fatal(errOne, errTwo)
+	}
+	fileKey, err := own.FileKey(one)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if plain, err := seal.OpenWith(fileKey, one, 100); err != nil || string(plain) != "one" {
+		t.Errorf("OpenWith() = %q, %v, want what was sealed", plain, err)
+	}
+	if plain, err := seal.OpenWith(fileKey, two, 100); err == nil {
+		t.Errorf("OpenWith(another message) = %q, want an error", plain)
+	}
+	if _, err := other.FileKey(one); !errors.Is(err, seal.ErrNotForUs) {
+		t.Errorf("FileKey(not ours) = %v, want %v", err, seal.ErrNotForUs)
 	}
 }
 

@@ -58,14 +58,14 @@ type Meta struct {
 func (m Meta) Follows(digest string) bool { return m.Previous == digest || m.Chain.Has(digest) }
 
 // Sign sets the MAC.
-func (m *Meta) Sign(by seal.Identities, workspace uuid.UUID, version int64, digest string) {
+func (m *Meta) Sign(by seal.Maker, workspace uuid.UUID, version int64, digest string) {
 	m.MAC = by.Sign(purpose, m.message(workspace, version, digest))
 }
 
 // Signed reports whether an agent with one of these identities has signed the Meta for
 // this version of the workspace's state.
 func (m Meta) Signed(by seal.Identities, workspace uuid.UUID, version int64, digest string) bool {
-	return by.Verify(purpose, m.message(workspace, version, digest), m.MAC)
+	return by.Verify(purpose, workspace, m.message(workspace, version, digest), m.MAC)
 }
 
 // message is what a MAC is over: whose state it is, which version of it, and what is in

@@ -130,7 +130,7 @@ SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '2s'
 AS $$
 DECLARE
-  v_cluster   public.clusters := tendril.authenticate(p_token_hash);
+  v_cluster   public.clusters := tendril.authenticate_for(p_token_hash, p_claim_id);
   v_meta      jsonb := coalesce(p_meta, '{}');
   v_settings  tendril.settings;
   v_workspace public.workspaces;
@@ -276,7 +276,7 @@ SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '2s'
 AS $$
 DECLARE
-  v_cluster   public.clusters := tendril.authenticate(p_token_hash);
+  v_cluster   public.clusters := tendril.authenticate_for(p_token_hash, p_claim_id);
   v_claim     tendril.claims;
   v_workspace public.workspaces;
   v_blob      tendril.blobs;

@@ -16,7 +16,7 @@ SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '2s'
 AS $$
 DECLARE
-  v_cluster public.clusters := tendril.authenticate(p_token_hash);
+  v_cluster public.clusters := tendril.authenticate_for(p_token_hash, p_claim_id);
 BEGIN
   RETURN (SELECT p.traceparent FROM tendril.claims c JOIN public.provisions p ON p.id = c.provision_id
           WHERE c.id = p_claim_id AND c.cluster_id = v_cluster.id);
@@ -441,7 +441,8 @@ END $$;
 -- earlier children lives.
 --
 -- A run becomes CANCELLED where cancellation was requested and apply had not begun, QUEUED where its
--- work continues by itself, otherwise FAILED (agent_restarted). Holds of lost claims end.
+-- work continues by itself, otherwise FAILED (agent_restarted). Holds of lost claims end. Claims that
+-- are delegated to a runner are left alone.
 --
 -- Arguments:
 --   p_token_hash  SHA-256 of the agent's token, as 64 hexadecimal digits
@@ -474,7 +475,8 @@ BEGIN
   SELECT array_agg(c.id) INTO v_left
   FROM (SELECT * FROM tendril.claims WHERE state = 'running' UNION ALL SELECT * FROM tendril.claims WHERE state = 'lost') c
   WHERE c.instance_id = p_instance AND c.cluster_id = v_cluster.id AND c.boot_id <> p_boot AND c.host = v_agent.host AND coalesce(c.directory = v_agent.directory, true)
-    AND c.id <> ALL (array_remove(coalesce(p_except, '{}'), NULL));
+    AND c.id <> ALL (array_remove(coalesce(p_except, '{}'), NULL))
+    AND NOT EXISTS (SELECT FROM tendril.runners r WHERE r.claim_id = c.id); -- which outlive the agent
   PERFORM FROM public.workspaces w WHERE w.id IN (SELECT c.workspace_id FROM tendril.claims c WHERE c.id = ANY (v_left)) ORDER BY w.id FOR NO KEY UPDATE;
   FOR v_candidate IN SELECT c.id, c.provision_id FROM tendril.claims c WHERE c.id = ANY (v_left) ORDER BY c.number LOOP
     SELECT * INTO STRICT v_provision FROM public.provisions WHERE id = v_candidate.provision_id FOR NO KEY UPDATE;

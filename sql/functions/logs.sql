@@ -87,7 +87,7 @@ SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '2s'
 AS $$
 DECLARE
-  v_cluster public.clusters := tendril.authenticate(p_token_hash);
+  v_cluster public.clusters := tendril.authenticate_for(p_token_hash, p_claim_id);
   v_claim   tendril.claims;
   v_count   int := coalesce(cardinality(p_texts), 0);
   v_skip    bigint;
@@ -186,7 +186,7 @@ DECLARE
   v_times   timestamptz[];
 BEGIN
   IF p_chunks IS NOT NULL THEN
-    PERFORM tendril.authenticate(p_token_hash);
+    PERFORM tendril.authenticate_for(p_token_hash, p_claim_id);
     IF jsonb_typeof(p_chunks) <> 'array' OR p_first_chunk IS NULL OR p_first_chunk < 1 THEN
       PERFORM tendril.refuse('PT422', 'bad_chunks', 'p_chunks must be an array and p_first_chunk a number from 1');
     ELSIF jsonb_array_length(p_chunks) > tendril.max_chunks() THEN

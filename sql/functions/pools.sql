@@ -358,7 +358,7 @@ SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '2s'
 AS $$
 DECLARE
-  v_cluster public.clusters := tendril.authenticate(p_token_hash);
+  v_cluster public.clusters := tendril.authenticate_for(p_token_hash, p_claim_id);
   v_claim   tendril.claims;
 BEGIN
   PERFORM tendril.once();
@@ -555,7 +555,7 @@ SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '2s'
 AS $$
 DECLARE
-  v_cluster public.clusters := tendril.authenticate(p_token_hash);
+  v_cluster public.clusters := tendril.authenticate_for(p_token_hash, p_claim_id);
   v_claim   tendril.claims;
 BEGIN
   PERFORM tendril.once();

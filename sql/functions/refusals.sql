@@ -45,6 +45,7 @@
 --   PT409 agent_unregistered        The instance is not registered: call register_agent().
 --   PT409 already_answered          A person has answered already.
 --   PT409 already_approved          A plan of the provision is approved: apply that one or none.
+--   PT409 already_delegated         The claim is another runner's.
 --   PT409 already_ended             The provision has ended.
 --   PT409 approval_expired          The plan was not approved in time.
 --   PT409 approval_needed           The plan needs approval before it is applied: report
@@ -141,6 +142,7 @@
 --   PT422 bad_reason                The reason is missing or too long.
 --   PT422 bad_request_key           The idempotency key or digest is malformed.
 --   PT422 bad_results               The results of checks are malformed.
+--   PT422 bad_runner                p_runner_digest is neither a digest nor a key.
 --   PT422 bad_share                 The sealed identity is malformed, or expires too late.
 --   PT422 bad_snapshot              The snapshot is malformed; the message names each problem by
 --                                   its path.

@@ -79,7 +79,7 @@ SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '2s'
 AS $$
 DECLARE
-  v_cluster   public.clusters := tendril.authenticate(p_token_hash);
+  v_cluster   public.clusters := tendril.authenticate_for(p_token_hash, p_claim_id);
   v_detail    jsonb := coalesce(p_detail, '{}');
   v_id        uuid;
   v_run       uuid;

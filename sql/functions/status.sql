@@ -158,7 +158,7 @@ CREATE OR REPLACE FUNCTION tendril.may_pass(p_code text) RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-  RETURN coalesce(p_code IN ('agent_lost', 'agent_restarted', 'agent_drained', 'exec_died', 'spool_failed', 'checkout_failed', 'init_failed',
+  RETURN coalesce(p_code IN ('agent_lost', 'agent_restarted', 'agent_drained', 'exec_died', 'runner_not_started', 'spool_failed', 'checkout_failed', 'init_failed',
                              'engine_missing', 'state_locked', 'internal'), false);
 END $$;
 

@@ -422,7 +422,7 @@ BEGIN
   IF NOT FOUND THEN
     RETURN NULL; -- its variables are there, or nobody waits for it any more
   END IF;
-  v_other := NEW.status = 'FAILED' AND NEW.error_code IN ('repo_refused', 'operation_refused', 'checkout_failed', 'agent_lost', 'agent_restarted', 'agent_drained', 'exec_died')
+  v_other := NEW.status = 'FAILED' AND NEW.error_code IN ('repo_refused', 'operation_refused', 'checkout_failed', 'agent_lost', 'agent_restarted', 'agent_drained', 'exec_died', 'runner_not_started')
              AND tendril.cluster_to_inspect(NEW.org_id, tendril.plain_repo(v_source ->> 'repo'), v_tried, false) IS NOT NULL;
   UPDATE public.template_inspections
   SET status = CASE WHEN v_other THEN 'handed' ELSE 'failed' END, tried = v_tried,

@@ -22,7 +22,7 @@ import (
 // TestMain is the agent as well: a Stack starts this very program again.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && (os.Args[1] == "run" || os.Args[1] == "exec") {
-		os.Exit(agentcmd.Main(os.Args[1:], os.Stdout, os.Stderr))
+		os.Exit(agentcmd.Main(nil, os.Args[1:], os.Stdout, os.Stderr))
 	}
 	pgtest.Main(ownState{m})
 }

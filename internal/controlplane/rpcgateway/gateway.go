@@ -215,7 +215,7 @@ func agentFunctions() []string {
 		"insert_provision_log", "update_provision_status", "fail_orphaned_provisions",
 		"put_blob", "get_blob", "lease_checks", "report_checks",
 		"report_pools", "reserve_machines", "release_machines", "rotate_agent_key", pendingFunction,
-		"agent_key", "share_identity", "shared_identity", "claim_trace",
+		"agent_key", "share_identity", "shared_identity", "claim_trace", "delegate_claim", "renew_claim",
 		joinFunction, "join_status",
 	}
 }

@@ -178,27 +178,33 @@ func (q *Queue) Register(ctx context.Context) (queue.Registration, error) {
 	return queue.RegisterOneOlder(q.agent, func(as queue.Agent) (queue.Registration, error) { return q.register(ctx, as) })
 }
 
-func (q *Queue) register(ctx context.Context, as queue.Agent) (queue.Registration, error) {
-	q.renew(ctx)
-	about, err := json.Marshal(as)
-	if err != nil {
-		return queue.Registration{}, fmt.Errorf("encode the agent's description: %w", err)
-	}
-	var reply rpcwire.Registered
-	if err := q.call(ctx, "register with the database", &reply,
-		"SELECT public.register_agent($1, $2::text::jsonb)", q.credential.Hash(), string(about)); err != nil {
-		return queue.Registration{}, err
+func (q *Queue) register(ctx context.Context, as queue.Agent) (registered queue.Registration, err error) {
+	if as.Runner != nil {
+		registered = as.Runner.Registered
+	} else if registered, err = q.introduce(ctx, as); err != nil {
+		return registered, err
 	}
 	var arrays bool
 	if err := q.call(ctx, "ask how the database takes log lines", &arrays, takesArrays); err != nil {
 		return queue.Registration{}, err
 	}
 	q.arrays.Store(arrays)
-	q.credential.Registered(reply.ClusterID)
+	q.credential.Registered(registered.ClusterID)
 	if q.listener != nil {
-		q.listener.watch(reply.ClusterID)
+		q.listener.watch(registered.ClusterID)
 	}
-	return reply.Registration(), nil
+	return registered, nil
+}
+
+func (q *Queue) introduce(ctx context.Context, as queue.Agent) (queue.Registration, error) {
+	q.renew(ctx)
+	about, err := json.Marshal(as)
+	if err != nil {
+		return queue.Registration{}, fmt.Errorf("encode the agent's description: %w", err)
+	}
+	var reply rpcwire.Registered
+	err = q.call(ctx, "register with the database", &reply, "SELECT public.register_agent($1, $2::text::jsonb)", q.credential.Hash(), string(about))
+	return reply.Registration(), err
 }
 
 // Standing implements queue.Queue.
@@ -229,8 +235,14 @@ func (q *Queue) Heartbeat(ctx context.Context, beat queue.Beat) (queue.Pulse, er
 	}
 	q.renew(ctx)
 	var reply rpcwire.Pulse
-	if err := q.call(ctx, "send a heartbeat", &reply,
-		"SELECT public.agent_heartbeat($1, $2, $3, $4)", q.credential.Hash(), q.agent.Instance, q.agent.Boot, claims); err != nil {
+	var err error
+	if runner := q.agent.Runner; runner != nil {
+		err = q.call(ctx, "renew the lease", &reply, "SELECT public.renew_claim($1, $2)", q.credential.Hash(), runner.Claim)
+	} else {
+		err = q.call(ctx, "send a heartbeat", &reply,
+			"SELECT public.agent_heartbeat($1, $2, $3, $4)", q.credential.Hash(), q.agent.Instance, q.agent.Boot, claims)
+	}
+	if err != nil {
 		return queue.Pulse{}, err
 	}
 	return reply.Pulse(), nil
@@ -313,6 +325,12 @@ func (q *Queue) SharedIdentity(ctx context.Context) (sealed string, err error) {
 func (q *Queue) ClaimTrace(ctx context.Context, claimID uuid.UUID) (traceparent string, err error) {
 	err = q.call(ctx, "ask for the run's trace", &traceparent, "SELECT coalesce(public.claim_trace($1, $2), '')", q.credential.Hash(), claimID)
 	return traceparent, err
+}
+
+// DelegateClaim implements queue.Queue.
+func (q *Queue) DelegateClaim(ctx context.Context, claimID uuid.UUID, runner string) error {
+	var void any
+	return q.call(ctx, "hand the run over to its runner", &void, "SELECT public.delegate_claim($1, $2, $3)::text", q.credential.Hash(), claimID, runner)
 }
 
 // Claim implements queue.Queue.

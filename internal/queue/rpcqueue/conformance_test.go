@@ -14,7 +14,12 @@ type opens func(t *testing.T, g gatewaytest.Gateway, w *queuetest.World, token s
 
 func byKey(t *testing.T, g gatewaytest.Gateway, w *queuetest.World, token string, agent queue.Agent) queue.Queue {
 	t.Helper()
-	return dial(t, rpcqueue.Options{URL: g.URL, APIKey: g.APIKey, CAFile: g.CAFile, Key: w.Join(t, token, agent.Name), Agent: agent})
+	w.Signs = true
+	key := queuetest.RunnerKey(token)
+	if agent.Runner == nil {
+		key = w.Join(t, token, agent.Name)
+	}
+	return dial(t, rpcqueue.Options{URL: g.URL, APIKey: g.APIKey, CAFile: g.CAFile, Key: key, Agent: agent})
 }
 
 func byToken(t *testing.T, g gatewaytest.Gateway, _ *queuetest.World, token string, agent queue.Agent) queue.Queue {

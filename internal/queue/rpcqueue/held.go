@@ -86,8 +86,8 @@ func (h *holding) whole() {
 func (q *Queue) Heartbeat(ctx context.Context, beat queue.Beat) (queue.Pulse, error) {
 	q.renew(ctx)
 	wait := min(beat.Wait, q.holding.asks()).Truncate(time.Second)
-	const doing, function = "send a heartbeat", "agent_heartbeat"
-	arguments := rpcwire.AgentHeartbeat{Caller: q.caller(), Claims: notNull(beat.Claims)}
+	const doing = "send a heartbeat"
+	function, arguments := q.beat(beat, nil)
 	if wait == 0 {
 		var reply pulse
 		if err := q.call(ctx, doing, function, arguments, &reply); err != nil {
@@ -97,7 +97,7 @@ func (q *Queue) Heartbeat(ctx context.Context, beat queue.Beat) (queue.Pulse, er
 		answer.Held = q.holding.learnt(reply.Work != nil) && beat.Wait > 0
 		return q.seldom(answer), nil
 	}
-	arguments.Awaits = &rpcwire.Awaits{Free: beat.Free, Checks: beat.Checks, Cancelled: beat.Cancelled, Lost: beat.Lost, Watched: notNull(beat.Watched)}
+	function, arguments = q.beat(beat, &rpcwire.Awaits{Free: beat.Free, Checks: beat.Checks, Cancelled: beat.Cancelled, Lost: beat.Lost, Watched: notNull(beat.Watched)})
 	body, err := json.Marshal(arguments)
 	if err != nil {
 		return queue.Pulse{}, fmt.Errorf("encode what is sent to %s: %w", function, err)
@@ -147,6 +147,14 @@ func (q *Queue) Heartbeat(ctx context.Context, beat queue.Beat) (queue.Pulse, er
 	// again at once.
 	answer.Held = (held || answer.Again > 0) && (took >= underWay || beat.News(answer))
 	return q.seldom(answer), nil
+}
+
+// beat is which function a heartbeat calls with what: a runner renews its one claim.
+func (q *Queue) beat(beat queue.Beat, awaits *rpcwire.Awaits) (function string, arguments any) {
+	if runner := q.agent.Runner; runner != nil {
+		return "renew_claim", rpcwire.RenewClaim{Hash: q.credential.Hash(), Claim: runner.Claim, Awaits: awaits}
+	}
+	return "agent_heartbeat", rpcwire.AgentHeartbeat{Caller: q.caller(), Claims: notNull(beat.Claims), Awaits: awaits}
 }
 
 // preferWait asks that an answer be held back, in seconds.

@@ -142,6 +142,9 @@ func (q *Queue) Register(ctx context.Context) (queue.Registration, error) {
 }
 
 func (q *Queue) register(ctx context.Context, as queue.Agent) (queue.Registration, error) {
+	if as.Runner != nil {
+		return as.Runner.Registered, nil
+	}
 	q.renew(ctx)
 	var reply registration
 	err := q.call(ctx, "register with the database", "register_agent", rpcwire.RegisterAgent{Hash: q.credential.Hash(), Agent: as}, &reply)
@@ -235,6 +238,11 @@ func (q *Queue) ClaimTrace(ctx context.Context, claimID uuid.UUID) (string, erro
 	var traceparent optionalText
 	err := q.call(ctx, "ask for the run's trace", "claim_trace", rpcwire.ClaimTrace{Hash: q.credential.Hash(), Claim: claimID}, &traceparent)
 	return string(traceparent), err
+}
+
+// DelegateClaim implements queue.Queue.
+func (q *Queue) DelegateClaim(ctx context.Context, claimID uuid.UUID, runner string) error {
+	return q.call(ctx, "hand the run over to its runner", "delegate_claim", rpcwire.DelegateClaim{Hash: q.credential.Hash(), Claim: claimID, Runner: runner}, nil)
 }
 
 // RequestJoin asks that the key which signs may join a cluster.

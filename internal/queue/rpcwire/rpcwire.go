@@ -122,7 +122,7 @@ type Awaits struct {
 	Watched []uuid.UUID `json:"watched"`
 }
 
-// Pulse is what agent_heartbeat answers.
+// Pulse is what agent_heartbeat and renew_claim answer.
 type Pulse struct {
 	Cancel    []uuid.UUID `json:"cancel"`
 	Lost      []uuid.UUID `json:"lost"`
@@ -258,6 +258,20 @@ type SharedIdentity struct {
 type ClaimTrace struct {
 	Hash  string    `json:"p_token_hash"`
 	Claim uuid.UUID `json:"p_claim_id"`
+}
+
+// DelegateClaim gives a claim to a runner.
+type DelegateClaim struct {
+	Hash   string    `json:"p_token_hash"`
+	Claim  uuid.UUID `json:"p_claim_id"`
+	Runner string    `json:"p_runner_digest"`
+}
+
+// RenewClaim renews the lease of a runner's claim.
+type RenewClaim struct {
+	Hash   string    `json:"p_token_hash"`
+	Claim  uuid.UUID `json:"p_claim_id"`
+	Awaits *Awaits   `json:"p_awaits,omitempty"`
 }
 
 // FetchNextProvision takes a provision under a claim.

@@ -29,6 +29,7 @@ func Run(t *testing.T, open Open) {
 		"ClaimNothing":              claimNothing,
 		"SupersededBootIsRefused":   supersededBootIsRefused,
 		"RunHasItsTrace":            runHasItsTrace,
+		"RunnerHasItsClaim":         runnerHasItsClaim,
 		"ChunksAreStoredOnce":       chunksAreStoredOnce,
 		"GapIsAnswered":             gapIsAnswered,
 		"LogTextSurvives":           logTextSurvives,

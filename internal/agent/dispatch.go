@@ -1,0 +1,366 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tendril-run/tendril/internal/job"
+	"github.com/tendril-run/tendril/internal/pool"
+	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/queue"
+	"github.com/tendril-run/tendril/internal/seal"
+)
+
+// Order is all that a runner is to know. It holds secrets: it is sealed to the runner's key.
+type Order struct {
+	Agent      queue.Agent        `json:"agent"`
+	Registered queue.Registration `json:"registered"`
+	// Reach says how the queue is reached, in the words of Options.Reach.
+	Reach json.RawMessage `json:"reach"`
+	// Job is the child's, but for its directories.
+	Job job.Job `json:"job"`
+	// Blobs are what the run needs of the database.
+	Blobs []OrderedBlob `json:"blobs,omitempty"`
+	// GitCA is the PEM bundle that Job.Settings.Git.CAFile names on the agent's machine.
+	GitCA []byte `json:"git_ca,omitempty"`
+	// Known is what the agent knows of the workspace.
+	Known known `json:"known"`
+	// Key makes what the cluster's agents believe.
+	Key seal.ClaimKey `json:"key"`
+	// Env is the environment of the child, where the runner's own does not say otherwise.
+	Env []string `json:"env,omitempty"`
+	// PassEnv are the names that the runner's own environment may add to it.
+	PassEnv      []string      `json:"pass_env,omitempty"`
+	DrainTimeout time.Duration `json:"drain_timeout"`
+}
+
+// OrderedBlob is something in the database and what opens it: a run's inputs may be larger than
+// an order.
+type OrderedBlob struct {
+	Kind   string `json:"kind"`
+	Number int64  `json:"number,omitempty"`
+	Digest string `json:"digest"` // of what is stored
+	Key    []byte `json:"key"`    // see seal.OpenWith
+}
+
+// Hello is a runner's first line.
+type Hello struct {
+	// Recipient is to whom the order is sealed.
+	Recipient string `json:"recipient"`
+	// Runner is the credential that the runner has made, as DelegateClaim takes it, for each way to
+	// the queue: by a key that signs, or by a token.
+	Key   string `json:"key"`
+	Token string `json:"token"`
+}
+
+// dispatch has a run carried out elsewhere, and returns when it is over, or when it goes on
+// without this agent.
+func (r *run) dispatch() {
+	defer r.boot.childrenEnded.Done()
+	defer r.ask()
+	ctx, cancel := context.WithCancel(r.boot.deliveries.ctx)
+	defer cancel() // what asks it to stop before it is handed over is heard here, later by the runner
+	defer context.AfterFunc(r.asked, cancel)()
+	order, err := r.order()
+	if err != nil {
+		r.cannotStart(err)
+		return
+	}
+	remote, err := r.boot.options.Launcher.Start(ctx, r.remote())
+	if err == nil {
+		err = r.handOver(ctx, remote, order)
+	}
+	if err != nil {
+		if remote != nil {
+			r.boot.removeRemote(remote)
+		}
+		if reason := r.stopReason(); reason != "" {
+			r.end(neverHandedOver(reason))
+			return
+		}
+		r.cannotStart(err)
+		return
+	}
+	r.boot.inflight.release(r.assignment.ClaimID)
+	r.boot.follow(remote)
+}
+
+func (r *run) remote() RemoteRun {
+	a := r.assignment
+	return RemoteRun{
+		Claim: a.ClaimID, Provision: a.ProvisionID, Workspace: a.WorkspaceID, Number: a.Number, Name: a.Workspace, Operation: a.Operation,
+		Limit: r.timeLimit(), Traceparent: a.Traceparent,
+	}
+}
+
+// handOver delegates the claim to the runner and gives it the order.
+func (r *run) handOver(ctx context.Context, remote Remote, order Order) error {
+	line, err := remote.Hello(ctx)
+	if err != nil {
+		return err
+	}
+	var hello Hello
+	if err := json.Unmarshal([]byte(line), &hello); err != nil {
+		return fmt.Errorf("the runner's first line is no greeting: %w", err)
+	}
+	recipient, err := seal.ParseRecipient(hello.Recipient)
+	if err != nil {
+		return fmt.Errorf("the runner's first line: %w", err)
+	}
+	credential := hello.Token
+	if r.boot.options.Signs {
+		credential = hello.Key
+	}
+	text, err := json.Marshal(order)
+	if err != nil {
+		return fmt.Errorf("encode the order: %w", err)
+	}
+	sealed, err := seal.To(recipient, text)
+	if err != nil {
+		return err
+	}
+	err = persist(ctx, func(ctx context.Context) error {
+		return patiently(r.boot.queue.DelegateClaim(ctx, r.assignment.ClaimID, credential))
+	})
+	switch queue.KindOf(err) {
+	case queue.CancelRequested:
+		r.stop(job.StopCancelled)
+	case queue.ClaimLost:
+		r.stop(job.StopLost)
+	}
+	if err != nil {
+		return fmt.Errorf("hand the run over: %w", err)
+	}
+	return remote.Hand(ctx, sealed)
+}
+
+// order gathers what the runner is to know, as launch does for a child.
+func (r *run) order() (o Order, err error) {
+	b := r.boot
+	if err := b.notes.check(r.assignment); err != nil {
+		return o, err
+	}
+	sealed, answered, err := b.sealed.open(r.assignment)
+	if err != nil {
+		return o, err
+	}
+	var credentials job.Credentials
+	if read := b.options.Credentials; read != nil {
+		if credentials, err = read(r.assignment.Workspace, r.assignment.WorkspaceID); err != nil {
+			return o, err
+		}
+	}
+	var pools []pool.Config
+	if read := b.options.PoolsFor; read != nil {
+		if pools, err = read(r.assignment.Workspace, r.assignment.WorkspaceID); err != nil {
+			return o, err
+		}
+	}
+	read := &readBlobs{blobReader: b.queue}
+	f, err := r.fetch(b.inputs.from(read).fetch)
+	if err != nil {
+		return o, err
+	}
+	closeAll(f.stateIn)
+	if err := b.notes.noteName(r.assignment); err != nil {
+		return o, err
+	}
+	if o.Blobs, err = read.ordered(b.keys.held()); err != nil {
+		return o, err
+	}
+	if o.Known, err = b.notes.read(r.assignment.WorkspaceID); err != nil {
+		return o, err
+	}
+	settings := b.options.Settings
+	if read := b.options.GitHosts; read != nil {
+		settings.Git.Hosts = read(context.Background())
+	}
+	if settings.Git.CAFile != "" {
+		if o.GitCA, err = os.ReadFile(settings.Git.CAFile); err != nil {
+			return o, fmt.Errorf("git.ca_file: %w", err)
+		}
+	}
+	newest, err := b.checkNotes.newest(r.assignment.WorkspaceID)
+	if err != nil {
+		r.log.Warn("the health checks of this run may count as older than those before it", "error", err)
+	}
+	if o.Reach, err = b.options.Reach(); err != nil {
+		return o, err
+	}
+	o.Agent, o.Registered, o.Env, o.DrainTimeout = b.agent, b.registered, b.options.Env, b.options.DrainTimeout
+	o.PassEnv = b.options.PassEnv
+	o.Key = b.keys.identities().ForClaim(r.assignment.WorkspaceID, r.assignment.ClaimID)
+	o.Job = job.Job{
+		Assignment: r.assignment, Settings: settings, Instance: b.dir.instance,
+		SealedVars: sealed, SealedInput: answered, Credentials: credentials, Pools: pools, ClusterKey: f.key, ManagedState: f.managed,
+		Requester: f.trusted.recipient, RequesterRefused: f.trusted.refused, MaySetDown: b.contract >= setDownContract, ChecksAfter: newest,
+	}
+	return o, nil
+}
+
+// follow waits for a runner's end and settles what it did not, or returns when the agent is asked
+// to end: the run goes on, and the next start follows it.
+func (b *boot) follow(remote Remote) {
+	run := remote.Run()
+	log := b.log.With("provision", run.Number, "workspace", run.Name, "claim", run.Claim)
+	log.Info("handed over to its runner")
+	end, err := remote.Ended(b.leaving)
+	if err != nil {
+		if b.leaving.Err() == nil {
+			log.Error("the runner cannot be watched", "error", err)
+		}
+		return
+	}
+	if end.Notes != "" {
+		b.noteRemote(run, end.Notes)
+	}
+	switch {
+	case end.Well:
+		log.Info("its runner has ended")
+	case end.Unknown:
+		log.Error("the runner is lost, and its processes may still be at work: its lease decides", "why", end.Why)
+	default:
+		log.Error("the runner ended before all of the run was in the database", "why", end.Why)
+		report := provision.Report{Status: provision.Failed, Detail: provision.Detail{ErrorCode: provision.CodeExecDied, ErrorMessage: end.Why + " " +
+			"Look at the run's last stage: where apply had begun, some resources may exist that the state does not know of. Check the log and the infrastructure, then deploy again."}}
+		err := persist(b.deliveries.ctx, func(ctx context.Context) error { return patiently(b.queue.Report(ctx, run.Claim, report)) })
+		if err != nil && queue.KindOf(err) != queue.ClaimLost { // it had told its end
+			log.Error("the run's end could not be reported", "error", err)
+			return
+		}
+	}
+	b.removeRemote(remote)
+}
+
+// noteRemote remembers what a runner knew of its workspace at its end. Without it the next run
+// learns that from the database, which could show a state in between.
+func (b *boot) noteRemote(run RemoteRun, notes string) {
+	var k known
+	if err := json.Unmarshal([]byte(notes), &k); err != nil {
+		b.log.Warn("the runner's last line says nothing of its workspace", "claim", run.Claim)
+		return
+	}
+	before, err := b.notes.read(run.Workspace)
+	if err == nil && k.Version > before.Version && k.Claim == run.Claim {
+		before.Version, before.Digest, before.Format, before.Previous, before.Chain, before.Claim = k.Version, k.Digest, k.Format, k.Previous, k.Chain, k.Claim
+		err = b.notes.write(run.Workspace, before)
+	}
+	if err != nil {
+		b.log.Warn("what a runner knew of its workspace could not be noted", "workspace", run.Name, "error", err)
+	}
+}
+
+// removeLimit bounds the removal of what was made for a run: the cluster's clean-up does it too.
+const removeLimit = 30 * time.Second
+
+func (b *boot) removeRemote(remote Remote) {
+	ctx, cancel := context.WithTimeout(b.deliveries.ctx, removeLimit)
+	defer cancel()
+	if err := remote.Remove(ctx); err != nil {
+		b.log.Warn("what was made for a run could not be removed", "claim", remote.Run().Claim, "error", err)
+	}
+}
+
+// adopt follows the runners that earlier starts have handed over, each with a slot, and ends those
+// that were not.
+func (b *boot) adopt(ctx context.Context) error {
+	if b.options.Launcher == nil {
+		return nil
+	}
+	var left []Remote
+	err := persist(ctx, func(ctx context.Context) (err error) {
+		left, err = b.options.Launcher.Started(ctx)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("find the runners of earlier starts: %w", err)
+	}
+	for _, remote := range left {
+		if !remote.Handed() {
+			run := remote.Run()
+			b.log.Warn("a run was not handed over before the agent ended; it ends", "provision", run.Number, "claim", run.Claim)
+			b.removeRemote(remote)
+			report := provision.Report{Status: provision.Failed, Detail: provision.Detail{ErrorCode: "agent_restarted",
+				ErrorMessage: "The agent was restarted while it handed the run over to its runner. Apply had not begun, so nothing was changed."}}
+			if err := persist(ctx, func(ctx context.Context) error { return patiently(b.queue.Report(ctx, run.Claim, report)) }); err != nil && queue.KindOf(err) != queue.ClaimLost {
+				return err
+			}
+			continue
+		}
+		b.status.busy.Add(1)
+		b.runsOver.Go(func() {
+			defer b.status.busy.Add(-1)
+			select {
+			case <-b.slots:
+				defer func() { b.slots <- struct{}{} }()
+			default: // there are fewer slots than before
+			}
+			b.follow(remote)
+		})
+	}
+	return nil
+}
+
+// readBlobs notes what is read from the database.
+type readBlobs struct {
+	blobReader
+	all []readBlob
+}
+
+type readBlob struct {
+	kind   string
+	number int64
+	sealed []byte
+}
+
+// GetBlob implements blobReader.
+func (r *readBlobs) GetBlob(ctx context.Context, claim uuid.UUID, kind string, number int64) (queue.Blob, []byte, error) {
+	blob, sealed, err := r.blobReader.GetBlob(ctx, claim, kind, number)
+	if err == nil {
+		r.all = append(r.all, readBlob{kind, blob.Number, sealed})
+	}
+	return blob, sealed, err
+}
+
+// ordered is what a runner needs to read the same.
+func (r *readBlobs) ordered(identities seal.Identities) (all []OrderedBlob, err error) {
+	for _, one := range r.all {
+		key, err := identities.FileKey(one.sealed)
+		if err != nil {
+			return nil, fmt.Errorf("hand a %s down: %w", one.kind, err)
+		}
+		all = append(all, OrderedBlob{Kind: one.kind, Number: one.number, Digest: digestOf(one.sealed), Key: key})
+	}
+	return all, nil
+}
+
+// ReadOrder opens an order.
+func ReadOrder(sealed []byte, open func([]byte, int64) ([]byte, error)) (o Order, err error) {
+	text, err := open(bytes.TrimSpace(sealed), maxOrder)
+	if err != nil {
+		return o, fmt.Errorf("open the order: %w", err)
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	if err := decoder.Decode(&o); err != nil {
+		return o, fmt.Errorf("read the order: %w", err)
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return o, errors.New("read the order: more follows it")
+	}
+	if o.Job.Assignment.ClaimID == uuid.Nil || strings.TrimSpace(string(o.Reach)) == "" {
+		return o, errors.New("read the order: it lacks a claim, or how the queue is reached")
+	}
+	return o, nil
+}
+
+// maxOrder is the largest order, in bytes. A Kubernetes Secret holds a mebibyte.
+const maxOrder = 1 << 20
