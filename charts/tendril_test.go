@@ -48,6 +48,19 @@ var agentRenderings = []rendering{
 			t.Error("the token stands outside its Secret")
 		}
 	}},
+	{name: "jobs", snapshot: true, values: three + "state: {default: managed}\nlauncher: kubernetes\nidentity: {existingSecret: tendril-identity}\nreplicas: 2\nca: {configMap: corp}\n" +
+		"jobs: {serviceAccountName: runs, nodeSelector: {pool: runs}, podLabels: {team: a}, extraEnv: [{name: HTTPS_PROXY, value: \"http://proxy:3128\"}]}\n",
+		check: func(t *testing.T, all objects) {
+			checkFiles(t, all, "tendril.toml", "pod.yaml", "token", "identity", "ca.crt")
+			all.one(t, "StatefulSet").want(t, true, "spec", "template", "spec", "automountServiceAccountToken")
+			// What it may do, verb by verb: no more is needed, and no less is enough.
+			role := yamlOf(all.one(t, "Role"))
+			for _, never := range []string{"*", "pods/exec", "deletecollection", "serviceaccounts", "configmaps"} {
+				if strings.Contains(role, never) {
+					t.Errorf("the Role has %q:\n%s", never, role)
+				}
+			}
+		}},
 	{name: "join", snapshot: true, values: joining, check: func(t *testing.T, all objects) {
 		checkFiles(t, all, "tendril.toml", "join-token")
 		// The token is spent once the agent has joined: a pod that is replaced must not wait for it.

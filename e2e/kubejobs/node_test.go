@@ -123,6 +123,41 @@ func (c *cluster) applyIn(t testing.TB, namespace, yaml string) {
 	}
 }
 
+// ctr asks containerd.
+func (c *cluster) ctr(t testing.TB, args ...string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "ctr", append([]string{"-a", filepath.Join(c.dir, "run/containerd.sock"), "-n", "k8s.io"}, args...)...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("ctr %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// killContainer is kill -9 of the runner in a pod.
+func (c *cluster) killContainer(t testing.TB, namespace, pod string) {
+	t.Helper()
+	id := c.kubectl(t, "-n", namespace, "get", "pod", pod, "-o", "jsonpath={.status.containerStatuses[0].containerID}")
+	c.ctr(t, "tasks", "kill", "-s", "KILL", strings.TrimPrefix(id, "containerd://"))
+}
+
+// server is the process of one of its servers.
+func (c *cluster) server(t testing.TB, name string) int {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(c.dir, "pids"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		var pid int
+		var of string
+		if _, err := fmt.Sscan(line, &pid, &of); err == nil && of == name {
+			return pid
+		}
+	}
+	t.Fatalf("there is no %s", name)
+	return 0
+}
+
 // images are a pause image and one with what the agent's has: the program, git and Terraform.
 func (c *cluster) images() ([]string, error) {
 	pause, err := c.image("tendril.test/pause:1", `["/bin/busybox","sleep","2147483647"]`, map[string]string{"/bin/busybox": find("busybox")})
@@ -130,7 +165,8 @@ func (c *cluster) images() ([]string, error) {
 		return nil, err
 	}
 	files := map[string]string{
-		"/usr/local/bin/tendril": site.Program("tendril"), "/usr/local/bin/terraform": find("terraform"), "/usr/bin/git": find("git"),
+		"/usr/local/bin/tendril": site.Program("tendril"), "/usr/local/bin/tendril-dispatcher": site.Program("tendril-dispatcher"),
+		"/usr/local/bin/terraform": find("terraform"), "/usr/bin/git": find("git"),
 		"/bin/busybox": find("busybox"), "/etc/ssl/certs/ca-certificates.crt": "/etc/ssl/certs/ca-certificates.crt",
 	}
 	for _, helper := range []string{"git-remote-https", "git-remote-http"} {
@@ -187,7 +223,7 @@ func (c *cluster) image(name, entrypoint string, files map[string]string) (strin
 	if err := errors.Join(
 		os.Chmod(filepath.Join(root, "tmp"), 0o777|os.ModeSticky),
 		os.Symlink("busybox", filepath.Join(root, "bin/sh")), os.Symlink("busybox", filepath.Join(root, "bin/sleep")), os.Symlink("busybox", filepath.Join(root, "bin/wget")),
-		os.Symlink("busybox", filepath.Join(root, "bin/cat")),
+		os.Symlink("busybox", filepath.Join(root, "bin/cat")), os.Symlink("busybox", filepath.Join(root, "bin/grep")), os.Symlink("busybox", filepath.Join(root, "bin/tr")), os.Symlink("busybox", filepath.Join(root, "bin/find")), os.Symlink("busybox", filepath.Join(root, "bin/head")),
 		os.WriteFile(filepath.Join(root, "etc/passwd"), []byte("root:x:0:0:root:/:/bin/sh\ntendril:x:10001:10001:Tendril:/tmp:/bin/sh\n"), 0o644),
 	); err != nil {
 		return "", err

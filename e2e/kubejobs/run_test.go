@@ -113,21 +113,32 @@ func TestBadDays(t *testing.T) {
 		over    string
 		more    string
 		objects string
-		begins  bool // the run's apply does
+		begins  bool   // the run's apply does
+		drain   string // the drain time
 		harm    func(w *world, pod string)
 		want    string
 		says    []string
 	}{
-		"OutOfMemory": {
-			begins: true, want: "FAILED/exec_died", says: []string{"OOMKilled"},
-			harm: func(w *world, pod string) {
-				_, _ = node.try(w.T, "-n", w.namespace, "exec", pod, "--", "sh", "-c", "x=x; while true; do x=$x$x; done")
-			},
+		"ContainerKilled": {
+			begins: true, want: "FAILED/exec_died", says: []string{"its container ended with exit status 137", "Look at the run's last stage"},
+			harm: func(w *world, pod string) { node.killContainer(w.T, w.namespace, pod) },
 		},
-		"PodDeleted": {
-			begins: true, want: "FAILED/agent_drained", says: []string{"shut down"},
+		"PodDeleted": { // as a drained node does, or the eviction of a pod
+			begins: true, drain: "1s", want: "FAILED/agent_drained", says: []string{"drain time is over", "Apply was interrupted"},
 			harm: func(w *world, pod string) {
 				node.kubectl(w.T, "-n", w.namespace, "delete", "pod", pod, "--wait=false")
+			},
+		},
+		"JobDeleted": {
+			begins: true, drain: "1s", want: "FAILED/agent_drained", says: []string{"drain time is over", "Apply was interrupted"},
+			harm: func(w *world, _ string) {
+				node.kubectl(w.T, "-n", w.namespace, "delete", "jobs", "--all", "--wait=false")
+			},
+		},
+		"NamespaceDeleted": {
+			begins: true, drain: "1s", want: "FAILED/agent_drained", says: []string{"drain time is over", "Apply was interrupted"},
+			harm: func(w *world, _ string) {
+				node.kubectl(w.T, "delete", "namespace", w.namespace, "--wait=false")
 			},
 		},
 		"ImageMissing": {
@@ -143,7 +154,7 @@ func TestBadDays(t *testing.T) {
 			want: "FAILED/runner_not_started", says: []string{"exceeded quota: full"},
 		},
 		"NotRestricted": {
-			over: "    securityContext: {privileged: true, allowPrivilegeEscalation: true}\n", more: `start_timeout = "10s"`,
+			over: "    securityContext: {runAsNonRoot: false, runAsUser: 0}\n", more: `start_timeout = "10s"`,
 			want: "FAILED/runner_not_started", says: []string{"violates PodSecurity", "restricted"},
 		},
 	} {
@@ -159,7 +170,12 @@ func TestBadDays(t *testing.T) {
 			if day.objects != "" {
 				node.applyIn(t, w.namespace, day.objects)
 			}
-			w.dispatcher("dispatcher", 2, day.more).Start().AwaitOutput("registered")
+			a := w.dispatcher("dispatcher", 2, day.more)
+			if day.drain != "" {
+				a.Set("TENDRIL_DRAIN_TIMEOUT", day.drain)
+				a.Set("TENDRIL_RUN_CANCEL_GRACE", "5s")
+			}
+			a.Start().AwaitOutput("registered")
 			id := w.DeployTemplate(w.template("slow", map[string]string{"main.tf": slow}), "one", map[string]any{"seconds": 60})
 			if day.begins {
 				w.AwaitLine(id, "begun")

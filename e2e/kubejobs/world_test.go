@@ -35,7 +35,7 @@ metadata: {name: %q, labels: {pod-security.kubernetes.io/enforce: restricted}}
 `, w.namespace))
 	t.Cleanup(func() {
 		if t.Failed() {
-			for _, what := range [][]string{{"get", "jobs,pods", "-o", "wide"}, {"get", "events", "--sort-by=.lastTimestamp"}, {"describe", "pods"}, {"logs", "-l", "app.kubernetes.io/component=runner", "--tail=50"}} {
+			for _, what := range [][]string{{"get", "jobs,pods", "-o", "wide"}, {"get", "events", "--sort-by=.lastTimestamp"}, {"logs", "-l", "app.kubernetes.io/component=runner", "--tail=50"}} {
 				said, _ := node.try(t, append([]string{"-n", w.namespace}, what...)...)
 				t.Logf("kubectl %s:\n%s", strings.Join(what, " "), said)
 			}

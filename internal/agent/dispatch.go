@@ -345,7 +345,7 @@ func (r *readBlobs) ordered(identities seal.Identities) (all []OrderedBlob, err 
 
 // ReadOrder opens an order.
 func ReadOrder(sealed []byte, open func([]byte, int64) ([]byte, error)) (o Order, err error) {
-	text, err := open(bytes.TrimSpace(sealed), maxOrder)
+	text, err := open(sealed, maxOrder)
 	if err != nil {
 		return o, fmt.Errorf("open the order: %w", err)
 	}

@@ -126,6 +126,9 @@ func (l *Launcher) pod(secret string, labels map[string]string) (corev1.PodTempl
 	if o.Pod == nil {
 		return pod, nil
 	}
+	if o.Pod.Spec.SecurityContext != nil { // all of it: OpenShift chooses users itself
+		pod.Spec.SecurityContext = nil
+	}
 	over, err := json.Marshal(o.Pod)
 	if err != nil {
 		return pod, fmt.Errorf("lay the template over the run's pod: %w", err)

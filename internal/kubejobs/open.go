@@ -2,6 +2,7 @@ package kubejobs
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,11 +13,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/yaml"
 
 	"github.com/tendril-run/tendril/internal/agent"
@@ -40,6 +43,7 @@ const (
 // Open is an agentcmd.OpenLauncher: it makes the launcher that a configuration describes, once this
 // agent holds the Lease that it names, if any. Its context ends when that is lost.
 func Open(ctx context.Context, c config.Config, log *slog.Logger) (context.Context, agent.Launcher, func(), error) {
+	klog.SetSlogLogger(slog.New(warnings{log.Handler()}))
 	way, err := reach(c.Jobs)
 	if err != nil {
 		return ctx, nil, nil, err
@@ -48,7 +52,7 @@ func Open(ctx context.Context, c config.Config, log *slog.Logger) (context.Conte
 		return ctx, nil, nil, errors.New("kubernetes.namespace: nothing says where Jobs are to be made, for this agent runs in no pod")
 	}
 	o := Options{
-		Config: way.config, Namespace: way.namespace, Agent: c.Name, Image: c.Jobs.Image, ServiceAccount: c.Jobs.ServiceAccount,
+		Config: way.config, Namespace: way.namespace, Agent: labelOf(c.Name), Image: c.Jobs.Image, ServiceAccount: c.Jobs.ServiceAccount,
 		StartTimeout: c.Jobs.StartTimeout.Duration, Grace: c.DrainTimeout.Duration + c.Run.CancelGrace.Duration, Log: log,
 	}
 	if c.Jobs.PodFile != "" {
@@ -58,7 +62,7 @@ func Open(ctx context.Context, c config.Config, log *slog.Logger) (context.Conte
 	}
 	leave := func() {}
 	if c.Jobs.Lease != "" {
-		o.Agent = c.Jobs.Lease
+		o.Agent = labelOf(c.Jobs.Lease)
 		if ctx, leave, err = hold(ctx, way, c.Jobs.Lease, c.Name, log); err != nil {
 			return ctx, nil, nil, err
 		}
@@ -69,6 +73,22 @@ func Open(ctx context.Context, c config.Config, log *slog.Logger) (context.Conte
 		return ctx, nil, nil, err
 	}
 	return ctx, l, func() { l.Close(); leave() }, nil
+}
+
+// labelOf is a name as the value of a label: itself, or what tells it apart where that is none.
+func labelOf(name string) string {
+	if len(validation.IsValidLabelValue(name)) == 0 {
+		return name
+	}
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(name)))[:40]
+}
+
+// warnings lets through what the library says of trouble: all else is its own affair.
+type warnings struct{ slog.Handler }
+
+// Enabled implements slog.Handler.
+func (w warnings) Enabled(ctx context.Context, level slog.Level) bool {
+	return level >= slog.LevelWarn && w.Handler.Enabled(ctx, level)
 }
 
 // way is how Kubernetes is reached.

@@ -38,6 +38,8 @@ func (r *remote) Handed() bool { return r.handed }
 const (
 	// firstLine is the longest first line, in bytes.
 	firstLine = 4 << 10
+	// errorPrefix begins the last line of a program of ours that fails.
+	errorPrefix = "Error: "
 	// lastLines are read for the runner's notes, and lastBytes of them.
 	lastLines = 100
 	lastBytes = 64 << 10
@@ -302,6 +304,8 @@ func (r *remote) end(ctx context.Context, pod *corev1.Pod) agent.RemoteEnd {
 	for line := range strings.Lines(string(text)) {
 		if notes, ok := strings.CutPrefix(strings.TrimSpace(line), agent.NotesPrefix); ok {
 			e.Notes = notes
+		} else if why, ok := strings.CutPrefix(strings.TrimSpace(line), errorPrefix); ok && !e.Well {
+			e.Why += " Its last words: " + strings.TrimSuffix(why, ".") + "."
 		}
 	}
 	return e

@@ -81,10 +81,19 @@ git/{{ regexReplaceAll "[^a-z0-9.-]" . "_" }}
 {{- if or $v.ca.configMap $v.ca.secret }}{{ $_ := set $git "ca_file" "/etc/tendril/ca.crt" }}{{ end -}}
 {{- if $hosts }}{{ $_ := set $git "hosts" $hosts }}{{ end -}}
 {{- $state := dict "default" $v.state.default -}}
+{{- $run := dict "cancel_grace" $v.cancelGrace -}}
+{{- $jobs := dict -}}
+{{- if eq (default "" $v.launcher) "kubernetes" -}}
+  {{- $_ := set $run "launcher" "kubernetes" -}}
+  {{- $jobs = dict "image" (include "tendril.image" .) "start_timeout" $v.jobs.startTimeout "pod_file" "/etc/tendril/pod.yaml" -}}
+  {{- with $v.jobs.serviceAccountName }}{{ $_ := set $jobs "service_account" . }}{{ end -}}
+  {{- if gt (int $v.replicas) 1 }}{{ $_ := set $jobs "lease" (include "tendril.fullname" .) }}{{ end -}}
+{{- end -}}
 {{- with $v.state.backend }}{{ $_ := set $state "backend" . }}{{ end -}}
 {{- with $v.state.config }}{{ $_ := set $state "config" . }}{{ end -}}
 {{- $own := dict "slots" $v.slots "drain_timeout" $v.drainTimeout "log_format" $v.logFormat "log_level" $v.logLevel
-    "queue" $queue "health" (dict "listen" ":9090") "policy" $policy "state" $state "run" (dict "cancel_grace" $v.cancelGrace) -}}
+    "queue" $queue "health" (dict "listen" ":9090") "policy" $policy "state" $state "run" $run -}}
+{{- if $jobs }}{{ $_ := set $own "kubernetes" $jobs }}{{ end -}}
 {{- if $git }}{{ $_ := set $own "git" $git }}{{ end -}}
 {{- if $credentials }}{{ $_ := set $own "credentials" $credentials }}{{ end -}}
 {{- if $v.identity.existingSecret }}{{ $_ := set $own "identity_file" "/etc/tendril/identity" }}{{ end -}}

@@ -6,6 +6,10 @@ what is mounted stand side by side. */}}
     items:
       - key: tendril.toml
         path: tendril.toml
+      {{- if eq (default "" .Values.launcher) "kubernetes" }}
+      - key: pod.yaml
+        path: pod.yaml
+      {{- end }}
       {{- range $host, $set := .Values.git.hosts }}
       {{- if $set.knownHosts }}
       - key: {{ include "tendril.hostDir" $host | replace "/" "." }}.known_hosts

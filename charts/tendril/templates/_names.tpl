@@ -79,7 +79,7 @@ annotations:
 
 {{/* "true" where pods get a token for the API: nobody needs it unless something is allowed. */}}
 {{- define "tendril.apiToken" -}}
-{{- if or .Values.serviceAccount.automountToken .Values.rbac.rules .Values.rbac.clusterRules }}true{{ else }}false{{ end -}}
+{{- if or (eq (default "" .Values.launcher) "kubernetes") .Values.serviceAccount.automountToken .Values.rbac.rules .Values.rbac.clusterRules }}true{{ else }}false{{ end -}}
 {{- end -}}
 
 {{/* "local" where states lie on the agent's own volume. */}}

@@ -86,6 +86,9 @@
 {{- if and $v.persistence.enabled (eq $v.persistence.retention.whenScaled "Delete") (eq (include "tendril.state" .) "local") -}}
   {{- $problems = append $problems "persistence.retention.whenScaled=Delete with local state: fewer replicas would lose states; set state.default=managed or state.backend, or retain the volumes" -}}
 {{- end -}}
+{{- if and (eq (default "" $v.launcher) "kubernetes") (eq (include "tendril.state" .) "local") -}}
+  {{- $problems = append $problems "launcher=kubernetes with local state: states would be lost with the pods of runs; set state.default=managed or state.backend" -}}
+{{- end -}}
 {{- if and (gt (int $v.replicas) 1) (not $identity) -}}
   {{- $problems = append $problems (printf "replicas=%d without identity.existingSecret: agents of a cluster must share one identity, or one could not read the managed states, plans and sealed variables of another; make a Secret with one (tendril identity new --file identity) and name it there" (int $v.replicas)) -}}
 {{- end -}}
@@ -128,6 +131,14 @@ state.default: state.default
 state.backend: state.backend
 state.config: state.config
 run.cancel_grace: cancelGrace
+run.launcher: launcher
+kubernetes.image: image
+kubernetes.service_account: jobs.serviceAccountName
+kubernetes.start_timeout: jobs.startTimeout
+kubernetes.pod_file: jobs
+kubernetes.lease: replicas
+kubernetes.namespace: nothing; Jobs are made in the release's namespace
+kubernetes.kubeconfig: nothing; the agent's service account reaches Kubernetes
 run.uids: nothing; the agent is no root here
 {{- end -}}
 
