@@ -31,13 +31,13 @@ ARG REVISION
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
     GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath \
       -ldflags "-s -w -buildid= -X github.com/tendril-run/tendril/internal/version.version=$VERSION -X github.com/tendril-run/tendril/internal/version.commit=$REVISION" \
-      -o /out/ ./cmd/tendril ./cmd/trellis
+      -o /out/ ./cmd/tendril ./cmd/tendril-dispatcher ./cmd/trellis
 
 # What the programs consist of: for the release's, the same bytes as its own.
 FROM build AS bills
 ARG VERSION
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
-    go run -trimpath ./scripts/licenses -sbom "$VERSION" /out/tendril /out/trellis
+    go run -trimpath ./scripts/licenses -sbom "$VERSION" /out/tendril /out/tendril-dispatcher /out/trellis
 
 # What templates need beside the agent: Terraform fetches modules by git and ssh.
 # Both ask for the user's name, so the number has one. Nothing here may gain
@@ -70,8 +70,8 @@ LABEL org.opencontainers.image.title="tendril, without an engine" \
       org.opencontainers.image.revision="$REVISION"
 COPY LICENSE /usr/share/doc/tendril/LICENSE
 COPY --from=licenses /THIRD-PARTY-LICENSES.txt /usr/share/doc/tendril/
-COPY --from=bills /out/tendril.cdx.json /usr/share/doc/tendril/
-COPY --from=build /out/tendril /usr/local/bin/tendril
+COPY --from=bills /out/tendril.cdx.json /out/tendril-dispatcher.cdx.json /usr/share/doc/tendril/
+COPY --from=build /out/tendril /out/tendril-dispatcher /usr/local/bin/
 ENV TENDRIL_DATA_DIR=/var/lib/tendril HOME=/var/lib/tendril/home
 WORKDIR /
 USER 10001:10001

@@ -32,7 +32,7 @@ demo: build ## Deploy the hello template once, watch it, and stop
 .PHONY: build
 build: ## Build bin/tendril and bin/trellis
 	@[ -x bin/trellis ] || echo 'Building bin/tendril and bin/trellis, which takes some minutes the first time'
-	@go build -ldflags '-s -w' -o bin/ ./cmd/tendril ./cmd/trellis
+	@go build -ldflags '-s -w' -o bin/ ./cmd/tendril ./cmd/tendril-dispatcher ./cmd/trellis
 
 # Any of these may be given: make images REGISTRY=registry.example/tendril BASE_IMAGE=…
 DOCKER   ?= $(firstword $(wildcard /usr/bin/docker) docker)
@@ -79,10 +79,16 @@ chaos: deps ## Break a running system in every way there is, some minutes long, 
 	@TENDRIL_TEST_FAULTS=all $(race) -timeout $(call patience,90m) -run 'TestKilled|TestCommandsAround|TestEveryColumnAltered|TestCutAt|TestHostileFiles|TestInitServes|TestDamage' ./internal/executor ./internal/pool/... ./internal/providers ./internal/templatefile ./e2e
 	@TENDRIL_TEST_FAULTS=all TENDRIL_TEST_QUEUE=$(QUEUE) TENDRIL_CHAOS=full $(race) -timeout $(call patience,90m) -v $(TESTARGS) ./e2e/chaos > >(grep -aE '^(---|ok|FAIL|chaos:)|_test.go:')
 
+# KUBE_TESTS=short is what .ci/run takes: the chart on a node, with an upgrade, and the worst days of a run.
+KUBE_SHORT := TestChartRunsJobs|TestDispatcherIsKilled|TestBadDays|TestRunnersByHTTPS|TestNamespaceShowsNoSecret|TestHostileTemplateInAPod
 .PHONY: e2e-kube
-e2e-kube: deps ## Install the charts on a real Kubernetes API server; builds that first, once
+e2e-kube: deps kube-deps ## Install the charts on a real Kubernetes API server, and carry runs out as Jobs of a real node, as root; builds those first, once; KUBE_TESTS=short: some minutes less
+	@$(if $(filter short,$(KUBE_TESTS)),,$(race) -tags kube -timeout $(call patience,30m) $(TESTARGS) ./e2e/kube)
+	@CGO_ENABLED=0 go test -tags kube -timeout $(call patience,20m) $(if $(filter short,$(KUBE_TESTS)),-run '^($(KUBE_SHORT))$$') $(TESTARGS) ./e2e/kubejobs
+
+.PHONY: kube-deps
+kube-deps: deps ## Install what e2e-kube needs
 	@scripts/kube-deps.sh $(TOOLS)
-	@$(race) -tags kube -timeout $(call patience,30m) $(TESTARGS) ./e2e/kube
 
 # VM_TESTS=all also starts a whole Debian, which takes minutes where processors are emulated.
 # VM_TESTS=short is what .ci/run takes: a machine's life, its address, many at once, foreign ones.

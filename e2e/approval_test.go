@@ -138,7 +138,7 @@ func (s *approvals) bundle(id uuid.UUID) []byte {
 	if err != nil {
 		s.T.Fatal(err)
 	}
-	content, err := planbundle.Open(s.identities, sealed, meta, digest)
+	content, err := planbundle.Open(s.identities, uuid.Nil, sealed, meta, digest)
 	if err != nil {
 		s.T.Fatalf("the stored plan does not open: %v", err)
 	}

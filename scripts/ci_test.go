@@ -63,6 +63,7 @@ func TestContinuousIntegrationIsRed(t *testing.T) {
 func TestShortForms(t *testing.T) {
 	t.Parallel()
 	shortForm(t, "VM_SHORT", "../internal/pool/libvirt/*_vm_test.go")
+	shortForm(t, "KUBE_SHORT", "../e2e/kubejobs/*_test.go")
 	shortForm(t, "METAL_SHORT", "../internal/*/*metal_test.go", "../internal/pool/ironic/*metal_test.go", "../e2e/metal/*_test.go")
 }
 

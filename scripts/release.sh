@@ -43,8 +43,8 @@ GOFLAGS=-mod=readonly go run -trimpath ./scripts/licenses -write "$out/THIRD-PAR
 
 built=()
 for platform in $platforms; do
-  for program in tendril trellis; do
-    case $program/$platform in tendril/linux/* | trellis/*) ;; *) continue ;; esac
+  for program in tendril tendril-dispatcher trellis; do
+    case $program/$platform in tendril/linux/* | tendril-dispatcher/linux/* | trellis/*) ;; *) continue ;; esac
     name=${program}_${version}_${platform%/*}_${platform#*/}
     echo "building $name" >&2
     GOOS=${platform%/*} GOARCH=${platform#*/} go build -trimpath \
@@ -72,6 +72,6 @@ done
 
 mkdir -p "$dist"
 # Of an earlier release, and nothing else that lies there.
-rm -f "$dist"/{tendril,trellis}[_-][0-9]* "$dist/THIRD-PARTY-LICENSES.txt" "$dist/SHA256SUMS"
+rm -f "$dist"/{tendril,tendril-dispatcher,trellis}[_-][0-9]* "$dist/THIRD-PARTY-LICENSES.txt" "$dist/SHA256SUMS"
 mv "$out"/* "$dist/"
 echo "$version is in $dist" >&2

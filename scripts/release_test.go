@@ -56,7 +56,7 @@ func TestRelease(t *testing.T) {
 	}
 	end := "_1.2.3_linux_" + runtime.GOARCH
 	const mac = "trellis_1.2.3_darwin_arm64"
-	want, programs := []string{"THIRD-PARTY-LICENSES.txt"}, []string{"tendril" + end, "trellis" + end}
+	want, programs := []string{"THIRD-PARTY-LICENSES.txt"}, []string{"tendril" + end, "tendril-dispatcher" + end, "trellis" + end}
 	if withMac {
 		programs = append(programs, mac)
 	}
@@ -90,7 +90,7 @@ func TestRelease(t *testing.T) {
 	if out, err := check.CombinedOutput(); err != nil {
 		t.Errorf("sha256sum -c: %v\n%s", err, out)
 	}
-	for _, program := range []string{"tendril", "trellis"} {
+	for _, program := range []string{"tendril", "tendril-dispatcher", "trellis"} {
 		wantProgram(t, r, program, "dist/"+program+end)
 		wantArchive(t, filepath.Join(r.dir, "dist", program+end+".tar.gz"), program+end, program)
 	}
@@ -99,6 +99,7 @@ func TestRelease(t *testing.T) {
 	}
 
 	wantBill(t, r, "dist/tendril"+end, "tendril", false)
+	wantBill(t, r, "dist/tendril-dispatcher"+end, "tendril-dispatcher", false)
 	wantBill(t, r, "dist/trellis"+end, "trellis", true)
 	if withMac {
 		wantMac(t, r, mac)

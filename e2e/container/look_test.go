@@ -24,9 +24,9 @@ func TestImagesSayWhatTheyAre(t *testing.T) {
 		env                                             []string
 		megabytes                                       int64 // at most, unpacked
 	}{
-		{shared.images.tendril(oldVersion), "tendril", "Apache-2.0 AND BUSL-1.1", oldVersion, "/usr/local/bin/tendril", "run", tendril, 330},
-		{shared.images.tendril(newVersion), "tendril", "Apache-2.0 AND BUSL-1.1", newVersion, "/usr/local/bin/tendril", "run", tendril, 330},
-		{shared.images.slim(oldVersion), "tendril, without an engine", "Apache-2.0", oldVersion, "/usr/local/bin/tendril", "run", tendril, 240},
+		{shared.images.tendril(oldVersion), "tendril", "Apache-2.0 AND BUSL-1.1", oldVersion, "/usr/local/bin/tendril", "run", tendril, 380},
+		{shared.images.tendril(newVersion), "tendril", "Apache-2.0 AND BUSL-1.1", newVersion, "/usr/local/bin/tendril", "run", tendril, 380},
+		{shared.images.slim(oldVersion), "tendril, without an engine", "Apache-2.0", oldVersion, "/usr/local/bin/tendril", "run", tendril, 290},
 		{shared.images.trellis(oldVersion), "trellis", "Apache-2.0", oldVersion, "/usr/local/bin/trellis", "serve", []string{"HOME=/tmp", "TRELLIS_LISTEN=:8080"}, 54},
 	} {
 		found, err := shared.docker.ImageInspect(t.Context(), c.image)

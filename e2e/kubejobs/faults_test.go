@@ -188,7 +188,7 @@ resource "terraform_data" "it" {
 	if !strings.Contains(log, "prowled") || !strings.Contains(log, "one of them: /proc/1") || !strings.Contains(log, "order: age-encryption.org/v1") {
 		t.Fatalf("the template did not look around:\n%s", log)
 	}
-	for what, found := range map[string]string{"the cluster's token": w.Token, "the database's address": host, "a private key": "AGE-SECRET-KEY", "memory": "memory of /proc", "an account": "eyJ"} {
+	for what, found := range map[string]string{"the cluster's token": w.Token, "the database's address": "@" + host, "a private key": "AGE-SECRET-KEY", "memory": "memory of /proc", "an account": "eyJ"} {
 		if strings.Contains(log, found) {
 			t.Errorf("the template finds %s", what)
 		}

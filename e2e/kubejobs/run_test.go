@@ -120,7 +120,7 @@ func TestBadDays(t *testing.T) {
 		says    []string
 	}{
 		"ContainerKilled": {
-			begins: true, want: "FAILED/exec_died", says: []string{"its container ended with exit status 137", "Look at the run's last stage"},
+			begins: true, want: "FAILED/exec_died", says: []string{"its container ended with exit status 137", "Where its last stage was apply"},
 			harm: func(w *world, pod string) { node.killContainer(w.T, w.namespace, pod) },
 		},
 		"PodDeleted": { // as a drained node does, or the eviction of a pod

@@ -231,7 +231,7 @@ func (b *boot) follow(remote Remote) {
 	default:
 		log.Error("the runner ended before all of the run was in the database", "why", end.Why)
 		report := provision.Report{Status: provision.Failed, Detail: provision.Detail{ErrorCode: provision.CodeExecDied, ErrorMessage: end.Why + " " +
-			"Look at the run's last stage: where apply had begun, some resources may exist that the state does not know of. Check the log and the infrastructure, then deploy again."}}
+			"Where its last stage was apply, some resources may exist that the state does not know of. Check the log and the infrastructure, then deploy again."}}
 		err := persist(b.deliveries.ctx, func(ctx context.Context) error { return patiently(b.queue.Report(ctx, run.Claim, report)) })
 		if err != nil && queue.KindOf(err) != queue.ClaimLost { // it had told its end
 			log.Error("the run's end could not be reported", "error", err)

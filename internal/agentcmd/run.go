@@ -207,7 +207,7 @@ func becomeDispatcher() error {
 	}
 	program := filepath.Join(filepath.Dir(self), dispatcherName)
 	err = syscall.Exec(program, append([]string{program}, os.Args[1:]...), os.Environ())
-	return fmt.Errorf("run.launcher = \"kubernetes\" needs the program %s: %w. It is in the release's images, and in its archives for Linux beside tendril", program, err)
+	return fmt.Errorf("run.launcher = \"kubernetes\" needs the program %s: %w. The release's images have it, and for Linux it is a file of the release", program, err)
 }
 
 // openPools connects to nothing yet: an agent starts without its hypervisors.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/hashicorp/go-version"
 
+	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/lazyregexp"
 	"github.com/tendril-run/tendril/internal/policyhook"
 	"github.com/tendril-run/tendril/internal/provision"
@@ -188,6 +189,20 @@ func (l *loader) checkHook() {
 	}
 }
 
+// checkJobs looks at what Jobs need.
+func (l *loader) checkJobs() {
+	c := l.config
+	if c.Run.Launcher != Kubernetes {
+		return
+	}
+	if c.Jobs.Image == "" {
+		l.problem(`kubernetes.image: missing; with run.launcher = "kubernetes" set it to the image of this agent`)
+	}
+	if c.State.Backend == "" && c.State.Default != job.Managed || c.State.Backend == "local" {
+		l.problem(`state.default: with run.launcher = "kubernetes" must be "managed", unless state.backend is set: a local state would be lost with the run's pod`)
+	}
+}
+
 // nobody has no rights that a run with a uid of its own would not have.
 const nobody = 65534
 
@@ -246,6 +261,7 @@ func (l *loader) check() {
 	}
 	l.checkGitHosts()
 	l.checkHook()
+	l.checkJobs()
 	if l.config.Engine.ProviderMirror != "" && slices.Contains(c.Run.PassEnv, engineConfig) {
 		l.problem("engine.provider_mirror: run.pass_env names %s, which has mirrors of its own; keep one of them", engineConfig)
 	}

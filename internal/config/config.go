@@ -234,13 +234,20 @@ func (c Config) runsAtOnce(uid int) (int, string) {
 
 // NoCommands is why no machine is asked how it is by a command of its template, "" where
 // some are: what a run must not have next to it.
-func (c Config) NoCommands() string { return c.interferes(os.Geteuid()) }
+func (c Config) NoCommands() string {
+	if c.Run.Launcher == Kubernetes {
+		return "runs are Jobs: next to this agent a command of a template could reach its account of Kubernetes"
+	}
+	return c.interferes(os.Geteuid())
+}
 
 // interferes is why a template that runs beside a run could change what that does, "" where
 // it can't.
 func (c Config) interferes(uid int) string {
 	judge := ""
 	switch {
+	case c.Run.Launcher == Kubernetes:
+		return "" // each run has a pod of its own
 	case len(c.Policy.Hook) > 0:
 		judge = "policy.hook is set"
 	case c.Policy.Approval != string(provision.ApprovalNever):

@@ -120,6 +120,11 @@ func TestRunsAtOnce(t *testing.T) {
 		if got, why := config.runsAtOnce(c.uid); got != c.want || (why == "") != (c.wantCause == "") || !strings.Contains(why, c.wantCause) {
 			t.Errorf("%s: runsAtOnce() = %d, %q, want %d for %q", c.name, got, why, c.want, c.wantCause)
 		}
+		// Each Job has a pod of its own. A command that asks how a machine is would have none.
+		config.Run.Launcher = Kubernetes
+		if got, why := config.runsAtOnce(c.uid); got != c.slots || why != "" || config.NoCommands() == "" {
+			t.Errorf("%s: with Jobs runsAtOnce() = %d, %q, NoCommands() = %q, want %d and no commands", c.name, got, why, config.NoCommands(), c.slots)
+		}
 	}
 }
 

@@ -39,7 +39,7 @@ func released(platforms []string) (targets []target) {
 	for _, platform := range platforms {
 		packages := []string{"./cmd/trellis"}
 		if strings.HasPrefix(platform, "linux/") {
-			packages = append(packages, "./cmd/tendril")
+			packages = append(packages, "./cmd/tendril", "./cmd/tendril-dispatcher")
 		}
 		targets = append(targets, target{platform, packages})
 	}

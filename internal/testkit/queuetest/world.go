@@ -32,7 +32,7 @@ var Migrated = pgtest.All(stamped, pgtest.WithSetup("contract", func(ctx context
 // World is a database with one organisation and one cluster.
 type World struct {
 	// Signs says that the transport under test signs, with RunnerKey for a runner.
-	Signs bool
+	Signs   bool
 	URL     string // as superuser
 	Conn    *pgx.Conn
 	Org     uuid.UUID
