@@ -3,7 +3,6 @@
 package kubejobs
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/url"
 	"os"
@@ -94,15 +93,6 @@ pod_file = %q
 `, node.kubeconfig, w.namespace, runnerImage, w.pods, more))
 	a.Set("TENDRIL_POLICY_REPOS", w.repos+"/**")
 	return a
-}
-
-// get reads an object, or a list of them.
-func (w *world) get(into any, args ...string) {
-	w.T.Helper()
-	text := node.kubectl(w.T, append([]string{"-n", w.namespace, "get", "-o", "json"}, args...)...)
-	if err := json.Unmarshal([]byte(text), into); err != nil {
-		w.T.Fatalf("kubectl get %v: %v\n%s", args, err, text)
-	}
 }
 
 // names lists the names of all objects of a kind.

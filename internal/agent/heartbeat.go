@@ -38,6 +38,9 @@ const (
 	// heldBurst is how many heartbeats may follow each other at once where they are held: what
 	// they wait for changes when a run begins or ends.
 	heldBurst = 5
+	// heldEarned is how many heartbeats a provision earns that was claimed: one says that it runs,
+	// one that the agent is free again.
+	heldEarned = 2
 	// claimTime is how long the poller has to act on news of work, until the next heartbeat
 	// goes without knowing what became of it.
 	claimTime = 500 * time.Millisecond
@@ -71,6 +74,8 @@ type heartbeat struct {
 	advice     chan time.Duration // the newest poll interval; for the poller
 	// waits: the poller waits for work. saysSo: the newest heartbeat says that.
 	waits, saysSo atomic.Bool
+	// earned is how many heartbeats need not keep apart, since news of work was true.
+	earned atomic.Int32
 	// holds: the other side held the last heartbeat, or would have.
 	holds atomic.Bool
 	// These belong to the loop.
@@ -341,6 +346,10 @@ func (h *heartbeat) send(ctx context.Context, beat queue.Beat) (pulse queue.Puls
 // space keeps heartbeats apart; false when ctx ends first.
 func (h *heartbeat) space(ctx context.Context) bool {
 	if h.holds.Load() {
+		if h.earned.Add(-1) >= 0 {
+			return ctx.Err() == nil
+		}
+		h.earned.Store(0)
 		return h.spacing.Wait(ctx) == nil
 	}
 	return wait(ctx, beatSpacing)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"golang.org/x/time/rate"
 
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/provision"
@@ -399,6 +400,33 @@ func TestForgedWakesAreBounded(t *testing.T) {
 			t.Errorf("questions = %d, want no more than one in 10 ms, and those", asked)
 		}
 	})
+}
+
+// News of work that was true costs the next claim no time, however often it comes; any other keeps
+// held heartbeats apart.
+func TestWorkIsNotKeptApart(t *testing.T) {
+	t.Parallel()
+	h := &heartbeat{spacing: rate.NewLimiter(0, 0)} // which lets nothing through
+	h.holds.Store(true)
+	p := &poller{queue: &idleQueue{}, inflight: &inflight{}, heartbeat: h, observer: unobserved{}, log: slog.New(slog.DiscardHandler), claim: newClaimID()}
+	for range 3 {
+		p.queue = &idleQueue{gives: &provision.Assignment{ClaimID: p.claim}}
+		if a, err := p.ask(t.Context()); a == nil || err != nil {
+			t.Fatalf("ask() = %v, %v, want work", a, err)
+		}
+		for range heldEarned {
+			if !h.space(t.Context()) {
+				t.Error("a heartbeat that work has earned is kept apart")
+			}
+		}
+		if h.space(t.Context()) {
+			t.Error("more heartbeats than work has earned are not kept apart")
+		}
+	}
+	p.queue = &idleQueue{}
+	if a, err := p.ask(t.Context()); a != nil || err != nil || h.space(t.Context()) {
+		t.Errorf("ask() = %v, %v; an empty claim has earned a heartbeat", a, err)
+	}
 }
 
 func TestOutageIsToldOnce(t *testing.T) {

@@ -163,6 +163,7 @@ func (p *poller) ask(ctx context.Context) (*provision.Assignment, error) {
 	}
 	if assignment != nil {
 		p.empty = 0
+		p.heartbeat.earned.Store(heldEarned)
 		p.observer.Claimed(assignment.Operation, assignment.Waited())
 	}
 	return assignment, nil

@@ -206,7 +206,7 @@ func becomeDispatcher() error {
 		return fmt.Errorf("find this program's file: %w", err)
 	}
 	program := filepath.Join(filepath.Dir(self), dispatcherName)
-	err = syscall.Exec(program, append([]string{program}, os.Args[1:]...), os.Environ())
+	err = syscall.Exec(program, append([]string{program}, os.Args[1:]...), os.Environ()) //nolint:gosec // our own program, with our own arguments
 	return fmt.Errorf("run.launcher = \"kubernetes\" needs the program %s: %w. The release's images have it, and for Linux it is a file of the release", program, err)
 }
 
