@@ -140,6 +140,15 @@ func (c *cluster) killContainer(t testing.TB, namespace, pod string) {
 	c.ctr(t, "tasks", "kill", "-s", "KILL", strings.TrimPrefix(id, "containerd://"))
 }
 
+// tryKillContainer is killContainer of one that may have ended.
+func (c *cluster) tryKillContainer(t testing.TB, namespace, pod string) {
+	t.Helper()
+	id, err := c.try(t, "-n", namespace, "get", "pod", pod, "-o", "jsonpath={.status.containerStatuses[0].containerID}")
+	if err == nil && id != "" {
+		_ = exec.CommandContext(t.Context(), "ctr", "-a", filepath.Join(c.dir, "run/containerd.sock"), "-n", "k8s.io", "tasks", "kill", "-s", "KILL", strings.TrimPrefix(id, "containerd://")).Run()
+	}
+}
+
 // server is the process of one of its servers.
 func (c *cluster) server(t testing.TB, name string) int {
 	t.Helper()

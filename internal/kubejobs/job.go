@@ -76,7 +76,7 @@ func (l *Launcher) job(run agent.RemoteRun) (*batchv1.Job, error) {
 	job := &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{Name: name(run), Namespace: o.Namespace, Labels: labels, Annotations: map[string]string{aboutAnnotation: string(described)}},
 		Spec: batchv1.JobSpec{
-			// One pod and never a second: what the first has begun is for a person to look at.
+			// One pod and never a second: what the first has begun, a person checks.
 			BackoffLimit: ptr(0), Completions: ptr(1), Parallelism: ptr(1), PodReplacementPolicy: &replaced,
 			TTLSecondsAfterFinished: ptr(int32(keptFor.Seconds())),
 			PodFailurePolicy: &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{
