@@ -25,7 +25,7 @@ type world struct {
 }
 
 // newWorld makes a site, and a namespace that enforces the Pod Security Standard "restricted".
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{Site: site.New(t), namespace: "t-" + strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))}
 	node.apply(t, fmt.Sprintf(`apiVersion: v1
