@@ -49,9 +49,10 @@ var agentRenderings = []rendering{
 		}
 	}},
 	{name: "jobs", snapshot: true, values: three + "state: {default: managed}\nlauncher: kubernetes\nidentity: {existingSecret: tendril-identity}\nreplicas: 2\nca: {configMap: corp}\n" +
-		"jobs: {serviceAccountName: runs, nodeSelector: {pool: runs}, podLabels: {team: a}, extraEnv: [{name: HTTPS_PROXY, value: \"http://proxy:3128\"}]}\n",
+		"jobs: {serviceAccountName: runs, nodeSelector: {pool: runs}, podLabels: {team: a}, extraEnv: [{name: HTTPS_PROXY, value: \"http://proxy:3128\"}],\n" +
+		"  classes: [{workspaces: acme/large/**, resources: {limits: {memory: 8Gi}}, serviceAccountName: large, nodeSelector: {pool: large}}]}\n",
 		check: func(t *testing.T, all objects) {
-			checkFiles(t, all, "tendril.toml", "pod.yaml", "token", "identity", "ca.crt")
+			checkFiles(t, all, "tendril.toml", "pod.yaml", "pod-0.yaml", "token", "identity", "ca.crt")
 			all.one(t, "StatefulSet").want(t, true, "spec", "template", "spec", "automountServiceAccountToken")
 			// What it may do, verb by verb: no more is needed, and no less is enough.
 			role := yamlOf(all.one(t, "Role"))

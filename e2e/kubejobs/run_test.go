@@ -191,6 +191,9 @@ func TestBadDays(t *testing.T) {
 				}
 			}
 			t.Logf("the person reads: %s", message)
+			if log := w.Log(t, id); !day.begins && !strings.Contains(log, "The run has not started yet. Kubernetes says of its pod: ") {
+				t.Errorf("log = %q, want it to say what the run waits for", log)
+			}
 			w.awaitNothingLeft()
 		})
 	}

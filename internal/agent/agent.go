@@ -84,8 +84,9 @@ type Options struct {
 	Launcher Launcher
 	Reach    func() (json.RawMessage, error)
 	Signs    bool
-	// PassEnv are the names that a runner's own environment may add to Env.
-	PassEnv []string
+	// PassEnv are the names that a runner's own environment may add to Env, and Telemetry is what it
+	// has of the agent's beside that: where traces go.
+	PassEnv, Telemetry []string
 	// Caches says how much is kept of what could be fetched again.
 	Caches caches.Limits
 	// SharedCaches are those that all runs fill, in the directories of their job; nil:

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -56,6 +57,8 @@ type boot struct {
 	registered queue.Registration
 	contract   int             // the database's, when the boot registered
 	leaving    context.Context // ends when the boot is asked to end
+	// orders signs the orders of runners: those that are not handed over end with the boot.
+	orders ed25519.PrivateKey
 	// opened opens what is sealed for a run, and given gets what it needs of the database.
 	opened     func(provision.Assignment) (vars, input map[string]json.RawMessage, err error)
 	given      func(context.Context, provision.Assignment) (fetched, error)
@@ -83,6 +86,9 @@ func newBoot(a *Agent, dirs workspaceDirs, q queue.Queue, n *children, k *keys) 
 	b.opened, b.given = b.sealed.open, b.inputs.fetch
 	b.deliveries = &deliveries{queue: q, dir: dir, keys: k, notes: notes, checks: b.checkNotes, pools: o.PoolsFor, notifier: newNotifier(o.InputWebhook, o.Log), retrying: func() { b.heartbeat.nudge() }}
 	_, _ = rand.Read(b.noteKey) // never fails
+	if o.Launcher != nil {
+		_, b.orders, _ = ed25519.GenerateKey(nil) // never fails
+	}
 	b.checker = b.newChecker()
 	for range o.Slots {
 		b.slots <- struct{}{}

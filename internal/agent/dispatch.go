@@ -3,6 +3,8 @@ package agent
 import (
 	"bytes"
 	"context"
+	"crypto/ed25519"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -39,7 +41,9 @@ type Order struct {
 	// Env is the environment of the child, where the runner's own does not say otherwise.
 	Env []string `json:"env,omitempty"`
 	// PassEnv are the names that the runner's own environment may add to it.
-	PassEnv      []string      `json:"pass_env,omitempty"`
+	PassEnv []string `json:"pass_env,omitempty"`
+	// Telemetry is the runner's own environment, where that does not say otherwise.
+	Telemetry    []string      `json:"telemetry,omitempty"`
 	DrainTimeout time.Duration `json:"drain_timeout"`
 }
 
@@ -98,13 +102,18 @@ func (r *run) remote() RemoteRun {
 	a := r.assignment
 	return RemoteRun{
 		Claim: a.ClaimID, Provision: a.ProvisionID, Workspace: a.WorkspaceID, Number: a.Number, Name: a.Workspace, Operation: a.Operation,
-		Limit: r.timeLimit(), Traceparent: a.Traceparent,
+		Limit: r.timeLimit(), Traceparent: a.Traceparent, From: hex.EncodeToString(r.boot.orders.Public().(ed25519.PublicKey)),
 	}
 }
 
 // handOver delegates the claim to the runner and gives it the order.
 func (r *run) handOver(ctx context.Context, remote Remote, order Order) error {
-	line, err := remote.Hello(ctx)
+	line, err := remote.Hello(ctx, func(what string) {
+		note := provision.Report{Status: provision.Processing, Detail: provision.Detail{SetAside: "The run has not started yet. " + what}}
+		if err := r.boot.queue.Report(ctx, r.assignment.ClaimID, note); err != nil {
+			r.log.Warn("what the run waits for could not be reported", "waits_for", what, "error", err)
+		}
+	})
 	if err != nil {
 		return err
 	}
@@ -140,7 +149,7 @@ func (r *run) handOver(ctx context.Context, remote Remote, order Order) error {
 	if err != nil {
 		return fmt.Errorf("hand the run over: %w", err)
 	}
-	return remote.Hand(ctx, sealed)
+	return remote.Hand(ctx, append(ed25519.Sign(r.boot.orders, signedOrder(sealed)), sealed...))
 }
 
 // order gathers what the runner is to know, as launch does for a child.
@@ -197,7 +206,7 @@ func (r *run) order() (o Order, err error) {
 		return o, err
 	}
 	o.Agent, o.Registered, o.Env, o.DrainTimeout = b.agent, b.registered, b.options.Env, b.options.DrainTimeout
-	o.PassEnv = b.options.PassEnv
+	o.PassEnv, o.Telemetry = b.options.PassEnv, b.options.Telemetry
 	o.Key = b.keys.identities().ForClaim(r.assignment.WorkspaceID, r.assignment.ClaimID)
 	o.Job = job.Job{
 		Assignment: r.assignment, Settings: settings, Instance: b.dir.instance,
@@ -343,9 +352,16 @@ func (r *readBlobs) ordered(identities seal.Identities) (all []OrderedBlob, err 
 	return all, nil
 }
 
-// ReadOrder opens an order.
-func ReadOrder(sealed []byte, open func([]byte, int64) ([]byte, error)) (o Order, err error) {
-	text, err := open(sealed, maxOrder)
+// signedOrder is what the signature of an order is of: nobody can give a runner another, who may
+// write where orders lie and has read the runner's first line.
+func signedOrder(sealed []byte) []byte { return append([]byte("tendril order 1\n"), sealed...) }
+
+// ReadOrder verifies by whom an order is, and opens it.
+func ReadOrder(order []byte, from ed25519.PublicKey, open func([]byte, int64) ([]byte, error)) (o Order, err error) {
+	if len(order) <= ed25519.SignatureSize || !ed25519.Verify(from, signedOrder(order[ed25519.SignatureSize:]), order[:ed25519.SignatureSize]) {
+		return o, errors.New("the order is not by the agent that had this runner started: nothing was run")
+	}
+	text, err := open(order[ed25519.SignatureSize:], maxOrder)
 	if err != nil {
 		return o, fmt.Errorf("open the order: %w", err)
 	}

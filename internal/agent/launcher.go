@@ -32,6 +32,8 @@ type RemoteRun struct {
 	Limit time.Duration
 	// Traceparent is the trace that the run belongs to.
 	Traceparent string
+	// From is the key that signs the run's order, in hexadecimal; "" for a run of an earlier start.
+	From string
 }
 
 // Remote is a runner, seen from the agent. Its methods wait, are ended by their context, and know
@@ -39,10 +41,11 @@ type RemoteRun struct {
 type Remote interface {
 	Run() RemoteRun
 	// Hello waits for the runner's first line, which comes from itself and by no way that the
-	// database has a part in. It fails with a *provision.Failure if there will be none.
-	Hello(ctx context.Context) (string, error)
-	// Hand gives the runner what it needs, once. Handed says whether that has happened.
-	Hand(ctx context.Context, sealed []byte) error
+	// database has a part in. It fails with a *provision.Failure if there will be none. Meanwhile
+	// it tells what the runner waits for, each time that this is something else.
+	Hello(ctx context.Context, waits func(what string)) (string, error)
+	// Hand gives the runner its order, once. Handed says whether that has happened.
+	Hand(ctx context.Context, order []byte) error
 	Handed() bool
 	// Ended waits until no process of the run is left, or nobody will know.
 	Ended(ctx context.Context) (RemoteEnd, error)

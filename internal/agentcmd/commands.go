@@ -40,7 +40,7 @@ type OpenLauncher func(context.Context, config.Config, *slog.Logger) (context.Co
 // Commands returns the agent's verbs, to be mounted under any command. launch is nil in programs
 // that carry runs out themselves.
 func Commands(launch OpenLauncher) []*cobra.Command {
-	verbs := []*cobra.Command{runCommand(launch), joinCommand(launch), doctorCommand(), workspacesCommand(), identityCommand(), provisionerCommand(), execCommand(), runnerCommand(), gitHelperCommand(), versionCommand()}
+	verbs := []*cobra.Command{runCommand(launch), joinCommand(launch), doctorCommand(), workspacesCommand(), identityCommand(), provisionerCommand(), execCommand(), runnerCommand(), gitHelperCommand(), versionCommand(nameOf(launch))}
 	for _, verb := range verbs {
 		complete(verb)
 	}
@@ -67,7 +67,7 @@ func Main(launch OpenLauncher, args []string, stdout, stderr io.Writer) int {
 // program is tendril with its verbs.
 func program(launch OpenLauncher) *cobra.Command {
 	root := &cobra.Command{
-		Use:   "tendril",
+		Use:   nameOf(launch),
 		Short: "Runs Terraform for the provisions of a cluster",
 		Long: `tendril is the agent that runs inside your cluster or on your machine. It claims
 provisions from the queue in Postgres, runs Terraform for each in a process of
@@ -145,7 +145,15 @@ func complete(verb *cobra.Command) {
 	})
 }
 
-func versionCommand() *cobra.Command {
+// nameOf is how the program is called.
+func nameOf(launch OpenLauncher) string {
+	if launch != nil {
+		return dispatcherName
+	}
+	return "tendril"
+}
+
+func versionCommand(name string) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "version",
@@ -159,7 +167,7 @@ or of any newer one serves it.`,
 			info := version.Of(queue.Contract)
 			switch output {
 			case "text":
-				_, err := fmt.Fprintln(cmd.OutOrStdout(), info.Sentence("tendril"))
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), info.Sentence(name))
 				return err
 			case "json":
 				encoder := json.NewEncoder(cmd.OutOrStdout())

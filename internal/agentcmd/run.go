@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -181,6 +182,7 @@ func run(cmd *cobra.Command, launch OpenLauncher, flags runFlags, more ...string
 		}
 		defer closeLauncher()
 		options.Reach, options.Signs, options.PassEnv = func() (json.RawMessage, error) { return reachOf(settings.Queue) }, settings.Queue.Key != nil, settings.PassedEnv()
+		options.Telemetry = slices.DeleteFunc(slices.Clone(environ), func(entry string) bool { return !strings.HasPrefix(entry, "OTEL_") })
 	}
 	serve := observed(settings, &options)
 	a := agent.New(options)

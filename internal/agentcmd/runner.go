@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -97,7 +98,7 @@ func (r newRunner) hello() agent.Hello {
 // runnerCommand is what a Job's pod runs. It is no use to people: without an agent that hands a run
 // over to it, it waits.
 func runnerCommand() *cobra.Command {
-	var order, dataDir string
+	var order, from, dataDir string
 	var patience time.Duration
 	cmd := &cobra.Command{
 		Use:    "runner",
@@ -108,19 +109,24 @@ func runnerCommand() *cobra.Command {
 			if err := process.Undumpable(); err != nil {
 				return failure{err, ExitFailure}
 			}
-			if err := runner(cmd, order, dataDir, patience); err != nil {
+			if err := runner(cmd, order, from, dataDir, patience); err != nil {
 				return failure{err, ExitFailure}
 			}
 			return nil
 		},
 	}
 	cmd.Flags().StringVar(&order, "order", "", "file that will hold the order, sealed")
+	cmd.Flags().StringVar(&from, "from", "", "key that signs the order, in hexadecimal")
 	cmd.Flags().StringVar(&dataDir, "data-dir", "", "empty directory of this run alone")
 	cmd.Flags().DurationVar(&patience, "wait", 15*time.Minute, "how long the order is waited for")
 	return cmd
 }
 
-func runner(cmd *cobra.Command, path, dataDir string, patience time.Duration) error {
+func runner(cmd *cobra.Command, path, signer, dataDir string, patience time.Duration) error {
+	from, err := hex.DecodeString(signer)
+	if err != nil || len(from) != ed25519.PublicKeySize {
+		return errors.New("--from: must be an Ed25519 key of 64 hexadecimal digits")
+	}
 	made, err := makeRunner()
 	if err != nil {
 		return err
@@ -140,11 +146,22 @@ func runner(cmd *cobra.Command, path, dataDir string, patience time.Duration) er
 		}
 	})
 	defer stop()
-	o, err := awaitOrder(ctx, path, patience, made.identity)
+	o, err := awaitOrder(ctx, path, from, patience, made.identity)
 	if err != nil {
 		return err
 	}
-	tracer, err := tracing.Start("tendril", version.String(), os.Getenv, log)
+	getenv := func(name string) string {
+		if value := os.Getenv(name); value != "" {
+			return value
+		}
+		for _, entry := range o.Telemetry {
+			if value, ok := strings.CutPrefix(entry, name+"="); ok {
+				return value
+			}
+		}
+		return ""
+	}
+	tracer, err := tracing.Start("tendril", version.String(), getenv, log)
 	if err != nil {
 		return err
 	}
@@ -173,13 +190,13 @@ func runner(cmd *cobra.Command, path, dataDir string, patience time.Duration) er
 const lookForOrder = 20 * time.Millisecond
 
 // awaitOrder waits until the file is there, and opens it.
-func awaitOrder(ctx context.Context, path string, patience time.Duration, own seal.Identities) (agent.Order, error) {
+func awaitOrder(ctx context.Context, path string, from ed25519.PublicKey, patience time.Duration, own seal.Identities) (agent.Order, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
 		sealed, err := os.ReadFile(path)
 		if err == nil {
-			return agent.ReadOrder(sealed, own.Open)
+			return agent.ReadOrder(sealed, from, own.Open)
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
 			return agent.Order{}, fmt.Errorf("read the order: %w", err)

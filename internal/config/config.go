@@ -5,12 +5,15 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/tendril-run/tendril/internal/agentkey"
 	"github.com/tendril-run/tendril/internal/caches"
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/provision"
+	"github.com/tendril-run/tendril/internal/trust"
 	"github.com/tendril-run/tendril/internal/webhook"
 )
 
@@ -78,6 +81,31 @@ type Queue struct {
 	// from are the files that URL, ListenURL and Token were read from, and may be
 	// read from again; "" where they stand elsewhere.
 	from struct{ url, listenURL, token string } `toml:"-"`
+}
+
+// PodClass is what the pods of some workspaces' runs are made from.
+type PodClass struct {
+	Workspaces trust.Workspaces
+	File       string
+}
+
+// Classes are those of PodFiles, the first that matches first.
+func (j Jobs) Classes() (all []PodClass, err error) {
+	for _, entry := range j.PodFiles {
+		pattern, file, ok := strings.Cut(entry, ": ")
+		where, err := trust.ParseWorkspaces(strings.TrimSpace(pattern))
+		if !ok || err != nil {
+			return nil, fmt.Errorf("%q is no entry WORKSPACES: PATH", entry)
+		}
+		all = append(all, PodClass{where, strings.TrimSpace(file)})
+	}
+	return all, nil
+}
+
+// podFiles reports whether entries have patterns, and files that are there.
+func podFiles(j Jobs) bool {
+	all, err := j.Classes()
+	return err == nil && !slices.ContainsFunc(all, func(c PodClass) bool { return !filepath.IsAbs(c.File) || !regularFile(c.File) })
 }
 
 // Manual is what the agent does for templates whose work a person does.
@@ -177,6 +205,7 @@ type Jobs struct {
 	Image          string   `toml:"image"`
 	ServiceAccount string   `toml:"service_account"`
 	PodFile        string   `toml:"pod_file"`
+	PodFiles       []string `toml:"pod_files"`
 	StartTimeout   Duration `toml:"start_timeout"`
 	Kubeconfig     string   `toml:"kubeconfig"`
 	Lease          string   `toml:"lease"`

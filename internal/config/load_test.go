@@ -122,6 +122,7 @@ namespace = "runs"
 image = "tendril:1"
 service_account = "runner"
 pod_file = "ca.pem"
+pod_files = ["acme/**: /etc/hostname"]
 start_timeout = "1m"
 lease = "writers"
 kubeconfig = "kubeconfig"
@@ -176,7 +177,7 @@ min_free = "0"
 		Manual: Manual{NotificationWebhook: "https://hooks.example.com/x", NotificationKind: "slack", SigningSecretFile: filepath.Join(dir, "token")},
 		Run:    Run{Timeout: Duration{time.Hour}, CancelGrace: Duration{time.Minute}, DiskWait: Duration{45 * time.Second}, LogLimit: Size{1 << 30}, PassEnv: []string{"ACME_*"}, UIDs: "off", Launcher: Kubernetes, Timeouts: Timeouts{"plan": {30 * time.Minute}, "state": {5 * time.Minute}}},
 		Jobs: Jobs{
-			Namespace: "runs", Image: "tendril:1", ServiceAccount: "runner", PodFile: filepath.Join(dir, "ca.pem"), StartTimeout: Duration{time.Minute},
+			Namespace: "runs", Image: "tendril:1", ServiceAccount: "runner", PodFile: filepath.Join(dir, "ca.pem"), PodFiles: []string{"acme/**: /etc/hostname"}, StartTimeout: Duration{time.Minute},
 			Lease: "writers", Kubeconfig: filepath.Join(dir, "kubeconfig"),
 		},
 		Cache: Cache{Limit: Size{2 << 40}, Keep: Duration{36 * time.Hour}},
@@ -230,7 +231,7 @@ func TestLoadReadsEveryKeyOfTheEnvironment(t *testing.T) {
 		"TENDRIL_ENGINE_MIRROR_URL=http://m", "TENDRIL_ENGINE_PUBLIC_KEY_FILE=" + path,
 		"TENDRIL_STATE_BACKEND=gcs", "TENDRIL_STATE_DEFAULT=managed", "TENDRIL_STATE_CONFIG=gcs.bucket=b=c, gcs.prefix=p,s3.key=k",
 		"TENDRIL_RUN_TIMEOUT=2s", "TENDRIL_RUN_CANCEL_GRACE=3s", "TENDRIL_RUN_DISK_WAIT=4s", "TENDRIL_RUN_LOG_LIMIT=1536KiB", "TENDRIL_RUN_PASS_ENV=A,B_*", "TENDRIL_RUN_UIDS=70000", "TENDRIL_RUN_LAUNCHER=kubernetes",
-		"TENDRIL_KUBERNETES_NAMESPACE=a", "TENDRIL_KUBERNETES_IMAGE=b", "TENDRIL_KUBERNETES_SERVICE_ACCOUNT=c", "TENDRIL_KUBERNETES_POD_FILE=" + path, "TENDRIL_KUBERNETES_START_TIMEOUT=20s", "TENDRIL_KUBERNETES_LEASE=d", "TENDRIL_KUBERNETES_KUBECONFIG=/none",
+		"TENDRIL_KUBERNETES_NAMESPACE=a", "TENDRIL_KUBERNETES_IMAGE=b", "TENDRIL_KUBERNETES_SERVICE_ACCOUNT=c", "TENDRIL_KUBERNETES_POD_FILE=" + path, "TENDRIL_KUBERNETES_POD_FILES=a/**: " + path, "TENDRIL_KUBERNETES_START_TIMEOUT=20s", "TENDRIL_KUBERNETES_LEASE=d", "TENDRIL_KUBERNETES_KUBECONFIG=/none",
 		"TENDRIL_CACHE_LIMIT=0", "TENDRIL_CACHE_KEEP=1m", "TENDRIL_CACHE_MIN_FREE=512MiB", "TENDRIL_IDENTITY_FILE=/identity",
 		"TENDRIL_MANUAL_NOTIFICATION_WEBHOOK=http://hooks", "TENDRIL_MANUAL_NOTIFICATION_KIND=slack", "TENDRIL_MANUAL_SIGNING_SECRET_FILE=/none",
 		"TENDRIL_CREDENTIALS=a/**:env_file=" + path, "TENDRIL_CREDENTIALS_DEFAULT=true",
@@ -260,7 +261,7 @@ func TestLoadReadsEveryKeyOfTheEnvironment(t *testing.T) {
 		}},
 		Manual: Manual{NotificationWebhook: "http://hooks", NotificationKind: "slack", SigningSecretFile: "/none"},
 		Run:    Run{Timeout: Duration{2 * time.Second}, CancelGrace: Duration{3 * time.Second}, DiskWait: Duration{4 * time.Second}, LogLimit: Size{1536 << 10}, PassEnv: []string{"A", "B_*"}, UIDs: "70000", Launcher: Kubernetes, Timeouts: Timeouts{"plan": {30 * time.Minute}, "apply": {90 * time.Second}}},
-		Jobs:   Jobs{Namespace: "a", Image: "b", ServiceAccount: "c", PodFile: path, StartTimeout: Duration{20 * time.Second}, Lease: "d", Kubeconfig: "/none"},
+		Jobs:   Jobs{Namespace: "a", Image: "b", ServiceAccount: "c", PodFile: path, PodFiles: []string{"a/**: " + path}, StartTimeout: Duration{20 * time.Second}, Lease: "d", Kubeconfig: "/none"},
 		Cache:  Cache{Keep: Duration{time.Minute}, MinFree: Size{512 << 20}},
 
 		Credentials: Credentials{{Workspace: "a/**", EnvFile: path}}, CredentialsDefault: true,

@@ -66,7 +66,7 @@ func (l *Launcher) job(run agent.RemoteRun) (*batchv1.Job, error) {
 		"app.kubernetes.io/name": "tendril", "app.kubernetes.io/component": "runner", "app.kubernetes.io/managed-by": "tendril",
 		agentLabel: o.Agent, claimLabel: run.Claim.String(), numberLabel: strconv.FormatInt(run.Number, 10), workspaceLabel: run.Workspace.String(),
 	}
-	pod, err := l.pod(name(run), labels)
+	pod, err := l.pod(run, labels)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func (l *Launcher) job(run agent.RemoteRun) (*batchv1.Job, error) {
 
 // pod is the template of a run's pod: one that the Pod Security Standard "restricted" takes, with
 // what the operator lays over it.
-func (l *Launcher) pod(secret string, labels map[string]string) (corev1.PodTemplateSpec, error) {
+func (l *Launcher) pod(run agent.RemoteRun, labels map[string]string) (corev1.PodTemplateSpec, error) {
 	o := l.options
 	no, yes, user, grace, mode := false, true, int64(uid), int64((o.Grace + endMargin).Seconds()), int32(0o440)
 	pod := corev1.PodTemplateSpec{
@@ -109,7 +109,7 @@ func (l *Launcher) pod(secret string, labels map[string]string) (corev1.PodTempl
 			},
 			Containers: []corev1.Container{{
 				Name: container, Image: o.Image,
-				Args: []string{"runner", "--order", orderDir + "/" + orderKey, "--data-dir", dataRoot + "/run", "--wait", (o.StartTimeout + endMargin).String()},
+				Args: []string{"runner", "--order", orderDir + "/" + orderKey, "--from", run.From, "--data-dir", dataRoot + "/run", "--wait", (o.StartTimeout + endMargin).String()},
 				Env:  []corev1.EnvVar{{Name: "HOME", Value: "/tmp"}},
 				SecurityContext: &corev1.SecurityContext{
 					AllowPrivilegeEscalation: &no, Privileged: &no, ReadOnlyRootFilesystem: &yes, Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
@@ -117,19 +117,20 @@ func (l *Launcher) pod(secret string, labels map[string]string) (corev1.PodTempl
 				VolumeMounts: []corev1.VolumeMount{{Name: "order", MountPath: orderDir, ReadOnly: true}, {Name: "data", MountPath: dataRoot}, {Name: "tmp", MountPath: "/tmp"}},
 			}},
 			Volumes: []corev1.Volume{
-				{Name: "order", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: secret, Optional: &yes, DefaultMode: &mode}}},
+				{Name: "order", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: name(run), Optional: &yes, DefaultMode: &mode}}},
 				{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 				{Name: "tmp", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 			},
 		},
 	}
-	if o.Pod == nil {
+	laid := o.Pod(run.Name, run.Workspace)
+	if laid == nil {
 		return pod, nil
 	}
-	if o.Pod.Spec.SecurityContext != nil { // all of it: OpenShift chooses users itself
+	if laid.Spec.SecurityContext != nil { // all of it: OpenShift chooses users itself
 		pod.Spec.SecurityContext = nil
 	}
-	over, err := json.Marshal(o.Pod)
+	over, err := json.Marshal(laid)
 	if err != nil {
 		return pod, fmt.Errorf("lay the template over the run's pod: %w", err)
 	}
@@ -141,9 +142,9 @@ func (l *Launcher) pod(secret string, labels map[string]string) (corev1.PodTempl
 	if err != nil {
 		return pod, fmt.Errorf("lay the template over the run's pod: %w", err)
 	}
-	var laid corev1.PodTemplateSpec
-	if err := json.Unmarshal(merged, &laid); err != nil {
+	var whole corev1.PodTemplateSpec
+	if err := json.Unmarshal(merged, &whole); err != nil {
 		return pod, fmt.Errorf("lay the template over the run's pod: %w", err)
 	}
-	return laid, nil
+	return whole, nil
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -48,8 +49,9 @@ type Options struct {
 	StartTimeout time.Duration
 	// Grace is how long a runner that is told to end may take.
 	Grace time.Duration
-	// Pod is laid over the pods: resources, where they run, further volumes. nil: nothing is.
-	Pod *corev1.PodTemplateSpec
+	// Pod is laid over the pods of a workspace's runs: resources, where they run, further volumes.
+	// It may return nil, for nothing.
+	Pod func(workspace string, id uuid.UUID) *corev1.PodTemplateSpec
 	Log *slog.Logger
 }
 
@@ -160,7 +162,8 @@ const patience = 2 * time.Second
 func persist(ctx context.Context, call func(context.Context) error) error {
 	for {
 		err := call(ctx)
-		if status := apierrors.APIStatus(nil); err == nil || errors.As(err, &status) && !passing(err) {
+		_, told := errors.AsType[*provision.Failure](err)
+		if status := apierrors.APIStatus(nil); err == nil || told || errors.As(err, &status) && !passing(err) {
 			return err
 		}
 		timer := time.NewTimer(patience)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -55,10 +56,8 @@ func Open(ctx context.Context, c config.Config, log *slog.Logger) (context.Conte
 		Config: way.config, Namespace: way.namespace, Agent: labelOf(c.Name), Image: c.Jobs.Image, ServiceAccount: c.Jobs.ServiceAccount,
 		StartTimeout: c.Jobs.StartTimeout.Duration, Grace: c.DrainTimeout.Duration + c.Run.CancelGrace.Duration, Log: log,
 	}
-	if c.Jobs.PodFile != "" {
-		if o.Pod, err = readPod(c.Jobs.PodFile); err != nil {
-			return ctx, nil, nil, err
-		}
+	if o.Pod, err = readPods(c.Jobs); err != nil {
+		return ctx, nil, nil, err
 	}
 	leave := func() {}
 	if c.Jobs.Lease != "" {
@@ -121,14 +120,43 @@ func reach(j config.Jobs) (w way, err error) {
 	return w, nil
 }
 
-func readPod(path string) (*corev1.PodTemplateSpec, error) {
+// readPods reads what is laid over pods, by workspace.
+func readPods(j config.Jobs) (func(string, uuid.UUID) *corev1.PodTemplateSpec, error) {
+	var usual *corev1.PodTemplateSpec
+	var err error
+	if j.PodFile != "" {
+		if usual, err = readPod("kubernetes.pod_file", j.PodFile); err != nil {
+			return nil, err
+		}
+	}
+	classes, err := j.Classes()
+	if err != nil {
+		return nil, fmt.Errorf("kubernetes.pod_files: %w", err)
+	}
+	pods := make([]*corev1.PodTemplateSpec, len(classes))
+	for i, class := range classes {
+		if pods[i], err = readPod("kubernetes.pod_files", class.File); err != nil {
+			return nil, err
+		}
+	}
+	return func(workspace string, id uuid.UUID) *corev1.PodTemplateSpec {
+		for i, class := range classes {
+			if class.Workspaces.Match(workspace, id) {
+				return pods[i]
+			}
+		}
+		return usual
+	}, nil
+}
+
+func readPod(key, path string) (*corev1.PodTemplateSpec, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("kubernetes.pod_file: %w", err)
+		return nil, fmt.Errorf("%s: %w", key, err)
 	}
 	pod := &corev1.PodTemplateSpec{}
 	if err := yaml.UnmarshalStrict(text, pod); err != nil {
-		return nil, fmt.Errorf("kubernetes.pod_file = %q: %w", path, err)
+		return nil, fmt.Errorf("%s: %s: %w", key, path, err)
 	}
 	return pod, nil
 }

@@ -2,6 +2,7 @@ package kubejobs
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -38,6 +39,10 @@ func (r *remote) Handed() bool { return r.handed }
 const (
 	// firstLine is the longest first line, in bytes.
 	firstLine = 4 << 10
+	// tellAfter is how long a pod may take until people are told why, and how often that is looked
+	// for.
+	tellAfter = 5 * time.Second
+	silent    = "Kubernetes does not say why"
 	// errorPrefix begins the last line of a program of ours that fails.
 	errorPrefix = "Error: "
 	// lastLines are read for the runner's notes, and lastBytes of them.
@@ -54,8 +59,11 @@ func (r *remote) notStarted(why string) error {
 }
 
 // Hello implements agent.Remote. The line comes from the log of the Job's own pod, by its UID.
-func (r *remote) Hello(ctx context.Context) (string, error) {
+func (r *remote) Hello(ctx context.Context, waits func(string)) (string, error) {
 	l := r.launcher
+	looks := time.NewTicker(tellAfter)
+	defer looks.Stop()
+	told := ""
 	timeout := time.NewTimer(l.options.StartTimeout)
 	defer timeout.Stop()
 	for {
@@ -78,6 +86,11 @@ func (r *remote) Hello(ctx context.Context) (string, error) {
 		case <-ctx.Done():
 			return "", ctx.Err()
 		case <-changed:
+		case <-looks.C:
+			if why := r.waitsFor(ctx, pod); why != told && why != silent {
+				told = why
+				waits(fmt.Sprintf("Kubernetes says of its pod: %s", why))
+			}
 		case <-timeout.C:
 			return "", r.notStarted(fmt.Sprintf("it did not begin within %s: %s", l.options.StartTimeout, r.waitsFor(ctx, pod)))
 		}
@@ -215,7 +228,7 @@ func (r *remote) waitsFor(ctx context.Context, pod *corev1.Pod) string {
 			return e.Reason + ": " + e.Message
 		}
 	}
-	return "Kubernetes does not say why"
+	return silent
 }
 
 // Hand implements agent.Remote.
@@ -230,8 +243,12 @@ func (r *remote) Hand(ctx context.Context, sealed []byte) error {
 	}
 	err := persist(ctx, func(ctx context.Context) error {
 		_, err := l.client.CoreV1().Secrets(r.job.Namespace).Create(ctx, secret, metav1.CreateOptions{})
-		if apierrors.IsAlreadyExists(err) { // an answer was lost: who may write Secrets here is trusted
-			return nil
+		if apierrors.IsAlreadyExists(err) { // an answer was lost, or somebody was faster
+			var there *corev1.Secret
+			there, err = l.client.CoreV1().Secrets(r.job.Namespace).Get(ctx, r.job.Name, metav1.GetOptions{})
+			if err == nil && !bytes.Equal(there.Data[orderKey], sealed) {
+				err = provision.Fail(provision.CodeRunnerNotStarted, fmt.Sprintf("Somebody has made the Secret %s in namespace %s before the agent could give the run its order there. Nothing was changed.", r.job.Name, r.job.Namespace), nil)
+			}
 		}
 		return err
 	})

@@ -82,7 +82,8 @@ type Detail struct {
 	ErrorMessage string `json:"error_message,omitempty"`
 
 	// SetAside says, in a line of the log that the database writes, what of the
-	// report was left out because the database did not take it, and why.
+	// report was left out because the database did not take it, and why; or what a
+	// run waits for that has no log of its own yet.
 	SetAside string `json:"set_aside,omitempty"`
 }
 

@@ -60,7 +60,8 @@
 --     error_code      why the run failed or was cancelled, as a code; after a transient failure, such
 --                     as checkout_failed, a new attempt is queued if the snapshot asks for it
 --     error_message   the same for people, cut after 16384 characters
---     set_aside       note for the log about what the agent left out because it was refused
+--     set_aside       note for the log: what the agent left out because it was refused, or what the
+--                     run waits for
 -- Answers: nothing.
 -- Errors: PT401 token_invalid, PT409 already_approved, PT409 approval_needed,
 --   PT409 already_answered, PT409 cancel_requested, PT409 claim_lost, PT409 commit_differs, PT409 commit_missing,

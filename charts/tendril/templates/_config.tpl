@@ -86,7 +86,9 @@ git/{{ regexReplaceAll "[^a-z0-9.-]" . "_" }}
 {{- if eq (default "" $v.launcher) "kubernetes" -}}
   {{- $_ := set $run "launcher" "kubernetes" -}}
   {{- $jobs = dict "image" (include "tendril.image" .) "start_timeout" $v.jobs.startTimeout "pod_file" "/etc/tendril/pod.yaml" -}}
-  {{- with $v.jobs.serviceAccountName }}{{ $_ := set $jobs "service_account" . }}{{ end -}}
+  {{- $classes := list -}}
+  {{- range $i, $class := $v.jobs.classes }}{{ $classes = append $classes (printf "%s: /etc/tendril/pod-%d.yaml" $class.workspaces $i) }}{{ end -}}
+  {{- with $classes }}{{ $_ := set $jobs "pod_files" . }}{{ end -}}
   {{- if gt (int $v.replicas) 1 }}{{ $_ := set $jobs "lease" (include "tendril.fullname" .) }}{{ end -}}
 {{- end -}}
 {{- with $v.state.backend }}{{ $_ := set $state "backend" . }}{{ end -}}

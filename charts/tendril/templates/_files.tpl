@@ -9,6 +9,10 @@ what is mounted stand side by side. */}}
       {{- if eq (default "" .Values.launcher) "kubernetes" }}
       - key: pod.yaml
         path: pod.yaml
+      {{- range $i, $_ := .Values.jobs.classes }}
+      - key: pod-{{ $i }}.yaml
+        path: pod-{{ $i }}.yaml
+      {{- end }}
       {{- end }}
       {{- range $host, $set := .Values.git.hosts }}
       {{- if $set.knownHosts }}

@@ -1,15 +1,21 @@
+{{/* The values of the pods of a class of runs: what the class lacks is that of jobs. */}}
+{{- define "tendril.class" -}}
+{{- toJson (merge (dict) (omit .class "workspaces") .root.Values.jobs) -}}
+{{- end -}}
+
 {{/* What is laid over the pods of Jobs, see kubernetes.pod_file. */}}
 {{- define "tendril.jobsPod" -}}
-{{- $v := .Values -}}
+{{- $v := .root.Values -}}
+{{- $jobs := .jobs -}}
 {{- $ca := or $v.ca.configMap $v.ca.secret -}}
 metadata:
   labels:
     # Not those by which the agents are found.
-    tendril.run/release: {{ .Release.Name | quote }}
-    {{- with merge dict (default dict $v.jobs.podLabels) (default dict $v.labels) }}
+    tendril.run/release: {{ .root.Release.Name | quote }}
+    {{- with merge dict (default dict $jobs.podLabels) (default dict $v.labels) }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
-  {{- with $v.jobs.podAnnotations }}
+  {{- with $jobs.podAnnotations }}
   annotations:
     {{- toYaml . | nindent 4 }}
   {{- end }}
@@ -17,47 +23,50 @@ spec:
   securityContext:
     {{- toYaml $v.podSecurityContext | nindent 4 }}
   {{- range $key, $value := dict "imagePullSecrets" $v.imagePullSecrets "hostAliases" $v.hostAliases "dnsConfig" $v.dnsConfig
-      "nodeSelector" $v.jobs.nodeSelector "tolerations" $v.jobs.tolerations "affinity" $v.jobs.affinity }}
+      "nodeSelector" $jobs.nodeSelector "tolerations" $jobs.tolerations "affinity" $jobs.affinity }}
   {{- with $value }}
   {{ $key }}:
     {{- toYaml . | nindent 4 }}
   {{- end }}
   {{- end }}
-  {{- with $v.jobs.priorityClassName }}
+  {{- with $jobs.serviceAccountName }}
+  serviceAccountName: {{ . | quote }}
+  {{- end }}
+  {{- with $jobs.priorityClassName }}
   priorityClassName: {{ . | quote }}
   {{- end }}
-  {{- with $v.jobs.runtimeClassName }}
+  {{- with $jobs.runtimeClassName }}
   runtimeClassName: {{ . | quote }}
   {{- end }}
   containers:
     - name: runner
       imagePullPolicy: {{ $v.image.pullPolicy }}
-      {{- with $v.jobs.resources }}
+      {{- with $jobs.resources }}
       resources:
         {{- toYaml . | nindent 8 }}
       {{- end }}
-      {{- if or $ca $v.extraEnv $v.jobs.extraEnv }}
+      {{- if or $ca $v.extraEnv $jobs.extraEnv }}
       env:
         {{- if $ca }}
         - name: SSL_CERT_FILE
           value: /etc/tendril/ca.crt
         {{- end }}
-        {{- with concat (default list $v.extraEnv) (default list $v.jobs.extraEnv) }}
+        {{- with concat (default list $v.extraEnv) (default list $jobs.extraEnv) }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
       {{- end }}
-      {{- if or $ca $v.jobs.extraVolumeMounts }}
+      {{- if or $ca $jobs.extraVolumeMounts }}
       volumeMounts:
         {{- if $ca }}
         - name: ca
           mountPath: /etc/tendril
           readOnly: true
         {{- end }}
-        {{- with $v.jobs.extraVolumeMounts }}
+        {{- with $jobs.extraVolumeMounts }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
       {{- end }}
-  {{- if or $ca $v.jobs.extraVolumes }}
+  {{- if or $ca $jobs.extraVolumes }}
   volumes:
     {{- if $ca }}
     - name: ca
@@ -73,7 +82,7 @@ spec:
           - key: {{ $v.ca.key | quote }}
             path: ca.crt
     {{- end }}
-    {{- with $v.jobs.extraVolumes }}
+    {{- with $jobs.extraVolumes }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
   {{- end }}

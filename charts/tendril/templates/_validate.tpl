@@ -136,6 +136,7 @@ kubernetes.image: image
 kubernetes.service_account: jobs.serviceAccountName
 kubernetes.start_timeout: jobs.startTimeout
 kubernetes.pod_file: jobs
+kubernetes.pod_files: jobs.classes
 kubernetes.lease: replicas
 kubernetes.namespace: nothing; Jobs are made in the release's namespace
 kubernetes.kubeconfig: nothing; the agent's service account reaches Kubernetes
