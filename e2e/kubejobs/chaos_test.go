@@ -72,7 +72,7 @@ func TestRunsSurviveFaults(t *testing.T) {
 		seed, _ = strconv.ParseUint(text, 10, 64)
 	}
 	t.Logf("TENDRIL_SEED=%d TENDRIL_TEST_RUNS=%d", seed, runs)
-	dice := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // draws faults
+	dice := rand.New(rand.NewPCG(seed, 1))
 	w := newWorld(t)
 	w.Exec(t, "UPDATE tendril.settings SET lease = interval '20 s'") // a lost pod's run ends within the test
 	count := countApplies(t)
