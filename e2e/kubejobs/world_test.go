@@ -3,6 +3,7 @@
 package kubejobs
 
 import (
+	"crypto/rand"
 	"fmt"
 	"net/url"
 	"os"
@@ -27,7 +28,7 @@ type world struct {
 // newWorld makes a site, and a namespace that enforces the Pod Security Standard "restricted".
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	w := &world{Site: site.New(t), namespace: "t-" + strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))}
+	w := &world{Site: site.New(t), namespace: "t-" + strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name())) + "-" + strings.ToLower(rand.Text()[:5])}
 	node.apply(t, fmt.Sprintf(`apiVersion: v1
 kind: Namespace
 metadata: {name: %q, labels: {pod-security.kubernetes.io/enforce: restricted}}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tendril-run/tendril/internal/provision"
@@ -68,6 +69,7 @@ type boot struct {
 	inputs     *inputs
 	deliveries *deliveries
 
+	unsaid        atomic.Bool    // a run's end could not be reported
 	runsOver      sync.WaitGroup // until nothing of a run is left to do
 	childrenEnded sync.WaitGroup // until its child has ended
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/ed25519"
+	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -74,16 +75,24 @@ func (r *run) dispatch() {
 	ctx, cancel := context.WithCancel(r.boot.deliveries.ctx)
 	defer cancel() // what asks it to stop before it is handed over is heard here, later by the runner
 	defer context.AfterFunc(r.asked, cancel)()
+	// As a process's: whatever the database says, a workspace has one run here.
+	release, stopped := r.awaitWorkspace()
+	if release == nil {
+		r.end(neverStarted(stopped))
+		return
+	}
+	defer release()
 	order, err := r.order()
 	if err != nil {
 		r.cannotStart(err)
 		return
 	}
 	remote, err := r.boot.options.Launcher.Start(ctx, r.remote())
+	delegated := false
 	if err == nil {
-		err = r.handOver(ctx, remote, order)
+		delegated, err = r.handOver(ctx, remote, order)
 	}
-	if err != nil {
+	if err != nil && !delegated {
 		if remote != nil {
 			r.boot.removeRemote(remote)
 		}
@@ -94,9 +103,22 @@ func (r *run) dispatch() {
 		r.cannotStart(err)
 		return
 	}
-	r.boot.inflight.release(r.assignment.ClaimID)
+	if err != nil {
+		// It may have arrived all the same. A runner without an order ends, and that is seen.
+		r.log.Error("the order could not be left for the runner", "error", err)
+	}
+	// The runner renews the lease itself, once it has the order.
+	claim := r.assignment.ClaimID
+	r.boot.inflight.hold(claim, nil)
+	forgotten := time.AfterFunc(untilRenewed, func() { r.boot.inflight.release(claim) })
+	defer r.boot.inflight.release(claim)
+	defer forgotten.Stop()
 	r.boot.follow(remote)
 }
+
+// untilRenewed is how long the agent goes on renewing a lease after a run was handed over: a
+// kubelet may take a minute or two to renew a volume.
+const untilRenewed = 3 * time.Minute
 
 func (r *run) remote() RemoteRun {
 	a := r.assignment
@@ -106,8 +128,9 @@ func (r *run) remote() RemoteRun {
 	}
 }
 
-// handOver delegates the claim to the runner and gives it the order.
-func (r *run) handOver(ctx context.Context, remote Remote, order Order) error {
+// handOver delegates the claim to the runner and gives it the order. Once it is delegated, it is
+// the runner's to end, whatever becomes of the order.
+func (r *run) handOver(ctx context.Context, remote Remote, order Order) (delegated bool, err error) {
 	line, err := remote.Hello(ctx, func(what string) {
 		note := provision.Report{Status: provision.Processing, Detail: provision.Detail{SetAside: "The run has not started yet. " + what}}
 		if err := r.boot.queue.Report(ctx, r.assignment.ClaimID, note); err != nil {
@@ -115,15 +138,15 @@ func (r *run) handOver(ctx context.Context, remote Remote, order Order) error {
 		}
 	})
 	if err != nil {
-		return err
+		return false, err
 	}
 	var hello Hello
 	if err := json.Unmarshal([]byte(line), &hello); err != nil {
-		return fmt.Errorf("the runner's first line is no greeting: %w", err)
+		return false, fmt.Errorf("the runner's first line is no greeting: %w", err)
 	}
 	recipient, err := seal.ParseRecipient(hello.Recipient)
 	if err != nil {
-		return fmt.Errorf("the runner's first line: %w", err)
+		return false, fmt.Errorf("the runner's first line: %w", err)
 	}
 	credential := hello.Token
 	if r.boot.options.Signs {
@@ -131,11 +154,11 @@ func (r *run) handOver(ctx context.Context, remote Remote, order Order) error {
 	}
 	text, err := json.Marshal(order)
 	if err != nil {
-		return fmt.Errorf("encode the order: %w", err)
+		return false, fmt.Errorf("encode the order: %w", err)
 	}
 	sealed, err := seal.To(recipient, text)
 	if err != nil {
-		return err
+		return false, err
 	}
 	err = persist(ctx, func(ctx context.Context) error {
 		return patiently(r.boot.queue.DelegateClaim(ctx, r.assignment.ClaimID, credential))
@@ -147,9 +170,10 @@ func (r *run) handOver(ctx context.Context, remote Remote, order Order) error {
 		r.stop(job.StopLost)
 	}
 	if err != nil {
-		return fmt.Errorf("hand the run over: %w", err)
+		return false, fmt.Errorf("hand the run over: %w", err)
 	}
-	return remote.Hand(ctx, append(ed25519.Sign(r.boot.orders, signedOrder(sealed)), sealed...))
+	// A cancel is the runner's from now on, so nothing but the agent's end cuts this short.
+	return true, remote.Hand(r.boot.deliveries.ctx, append(ed25519.Sign(r.boot.orders, signedOrder(sealed)), sealed...))
 }
 
 // order gathers what the runner is to know, as launch does for a child.
@@ -294,15 +318,11 @@ func (b *boot) adopt(ctx context.Context) error {
 		return fmt.Errorf("find the runners of earlier starts: %w", err)
 	}
 	for _, remote := range left {
-		if !remote.Handed() {
-			run := remote.Run()
-			b.log.Warn("a run was not handed over before the agent ended; it ends", "provision", run.Number, "claim", run.Claim)
-			b.removeRemote(remote)
-			report := provision.Report{Status: provision.Failed, Detail: provision.Detail{ErrorCode: "agent_restarted",
-				ErrorMessage: "The agent was restarted while it handed the run over to its runner. Apply had not begun, so nothing was changed."}}
-			if err := persist(ctx, func(ctx context.Context) error { return patiently(b.queue.Report(ctx, run.Claim, report)) }); err != nil && queue.KindOf(err) != queue.ClaimLost {
-				return err
-			}
+		ended, err := b.endNotDelegated(ctx, remote)
+		if err != nil {
+			return err
+		}
+		if ended {
 			continue
 		}
 		b.status.busy.Add(1)
@@ -313,10 +333,40 @@ func (b *boot) adopt(ctx context.Context) error {
 				defer func() { b.slots <- struct{}{} }()
 			default: // there are fewer slots than before
 			}
+			if free, _ := b.workspaces.take(remote.Run().Workspace, nil); free != nil {
+				defer free()
+			}
 			b.follow(remote)
 		})
 	}
 	return nil
+}
+
+// endNotDelegated ends a run that no earlier start has delegated. The database decides: where it
+// delegates the claim to nobody now, nobody else can, and what was delegated has a runner.
+func (b *boot) endNotDelegated(ctx context.Context, remote Remote) (ended bool, err error) {
+	run := remote.Run()
+	err = persist(ctx, func(ctx context.Context) error {
+		return patiently(b.queue.DelegateClaim(ctx, run.Claim, queue.RunnerToken(rand.Text())))
+	})
+	switch queue.KindOf(err) {
+	case queue.ClaimLost, queue.CancelRequested: // the sweep has ended it
+	default:
+		if err != nil && ctx.Err() != nil {
+			return false, err
+		}
+		if err != nil {
+			return false, nil //nolint:nilerr // it is delegated
+		}
+		b.log.Warn("a run was not handed over before the agent ended; it ends", "provision", run.Number, "claim", run.Claim)
+		report := provision.Report{Status: provision.Failed, Detail: provision.Detail{ErrorCode: provision.CodeAgentRestarted,
+			ErrorMessage: "The agent was restarted while it handed the run over to its runner. Apply had not begun, so nothing was changed."}}
+		if err := persist(ctx, func(ctx context.Context) error { return patiently(b.queue.Report(ctx, run.Claim, report)) }); err != nil && queue.KindOf(err) != queue.ClaimLost {
+			return false, err
+		}
+	}
+	b.removeRemote(remote)
+	return true, nil
 }
 
 // readBlobs notes what is read from the database.

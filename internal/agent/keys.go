@@ -71,6 +71,9 @@ func (k *keys) clusterKey() string {
 
 // registered notes the cluster's key, and tells people when it is not ours.
 func (k *keys) registered(cluster string, now time.Time) {
+	if k.claim != nil {
+		return // a runner has none to compare
+	}
 	k.mu.Lock()
 	fresh := k.cluster != cluster
 	k.cluster = cluster

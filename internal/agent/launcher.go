@@ -44,9 +44,8 @@ type Remote interface {
 	// database has a part in. It fails with a *provision.Failure if there will be none. Meanwhile
 	// it tells what the runner waits for, each time that this is something else.
 	Hello(ctx context.Context, waits func(what string)) (string, error)
-	// Hand gives the runner its order, once. Handed says whether that has happened.
+	// Hand gives the runner its order, once.
 	Hand(ctx context.Context, order []byte) error
-	Handed() bool
 	// Ended waits until no process of the run is left, or nobody will know.
 	Ended(ctx context.Context) (RemoteEnd, error)
 	// Remove removes all that was made for the run. It may still be at work.

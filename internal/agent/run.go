@@ -408,6 +408,7 @@ func (r *run) end(report provision.Report) {
 		return patiently(r.boot.queue.Report(ctx, r.assignment.ClaimID, report))
 	})
 	if err != nil {
+		r.boot.unsaid.Store(true)
 		r.log.Error("the run's end could not be reported", "error", err)
 		return
 	}

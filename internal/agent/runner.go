@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -21,6 +24,10 @@ import (
 
 	"github.com/google/uuid"
 )
+
+// lastRunnerDelivery is how long a runner that is to end waits for a database that is away. Whoever
+// starts runners gives them that time.
+const lastRunnerDelivery = 90 * time.Second
 
 // errUndelivered is why a runner ends that could not tell all.
 var errUndelivered = errors.New("the end of the run could not be delivered to the database")
@@ -64,6 +71,7 @@ func (a *Agent) CarryOut(ctx context.Context, o Order) (notes []byte, err error)
 		}
 	}
 	a.ordered(o)
+	a.limits.lastDelivery = lastRunnerDelivery // what is not delivered then is lost
 	b := newBoot(a, workspaceDirs{dir: dir}, q, children, &keys{claim: &o.Key, log: a.options.Log})
 	b.opened = func(provision.Assignment) (vars, input map[string]json.RawMessage, err error) {
 		return o.Job.SealedVars, o.Job.SealedInput, nil
@@ -84,10 +92,23 @@ func (a *Agent) CarryOut(ctx context.Context, o Order) (notes []byte, err error)
 	if notes, err = json.Marshal(k); err != nil {
 		return nil, fmt.Errorf("write what is known of the workspace: %w", err)
 	}
-	if left, err := leftClaims(dir); err != nil || len(left) > 0 {
+	if left, err := leftClaims(dir); err != nil || len(left) > 0 || b.unsaid.Load() {
 		return notes, errors.Join(errUndelivered, err)
 	}
-	return notes, nil
+	return notes, a.keepStates(ctx, dir, workspace)
+}
+
+// keepStates waits for as long as the process may, where a state is in its data directory that
+// neither the backend nor the database took: with the process goes the directory.
+func (a *Agent) keepStates(ctx context.Context, dir *dataDir, workspace uuid.UUID) error {
+	kept, _ := filepath.Glob(dir.path("state", workspace.String(), job.KeptStates)) // fails only for a bad pattern
+	rejected, _ := filepath.Glob(dir.path("rejected", "*.state*"))
+	if kept = append(kept, rejected...); len(kept) == 0 {
+		return nil
+	}
+	a.options.Log.Error("a state of this run is stored nowhere else. Copy it out of here and bring it in, then delete this Job; until then this pod stays, and its workspace is used by no other run of this agent", "files", kept)
+	<-ctx.Done()
+	return fmt.Errorf("states are left that are stored nowhere else: %s", strings.Join(kept, ", "))
 }
 
 // ordered sets what an order decides.

@@ -24,6 +24,7 @@ import (
 	"github.com/tendril-run/tendril/internal/credentials"
 	"github.com/tendril-run/tendril/internal/executor"
 	"github.com/tendril-run/tendril/internal/githosts"
+	"github.com/tendril-run/tendril/internal/health"
 	"github.com/tendril-run/tendril/internal/job"
 	"github.com/tendril-run/tendril/internal/pool/drivers"
 	"github.com/tendril-run/tendril/internal/process"
@@ -176,7 +177,12 @@ func run(cmd *cobra.Command, launch OpenLauncher, flags runFlags, more ...string
 	defer stop()
 	if settings.Run.Launcher == config.Kubernetes {
 		var closeLauncher func()
+		stopStandby, err := standby(settings)
+		if err != nil {
+			return failure{err, ExitFailure}
+		}
 		ctx, options.Launcher, closeLauncher, err = launch(ctx, settings, log)
+		stopStandby()
 		if err != nil {
 			return failure{err, ExitFailure}
 		}
@@ -210,6 +216,20 @@ func becomeDispatcher() error {
 	program := filepath.Join(filepath.Dir(self), dispatcherName)
 	err = syscall.Exec(program, append([]string{program}, os.Args[1:]...), os.Environ()) //nolint:gosec // our own program, with our own arguments
 	return fmt.Errorf("run.launcher = \"kubernetes\" needs the program %s: %w. The release's images have it, and for Linux it is a file of the release", program, err)
+}
+
+// standby answers that all is well, while another agent holds the Lease.
+func standby(c config.Config) (stop func(), err error) {
+	if c.Health.Listen == "" || c.Jobs.Lease == "" {
+		return func() {}, nil
+	}
+	server, err := health.Listen(c.Health.Listen, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "another agent holds the Lease; this one waits\n")
+	}))
+	if err != nil {
+		return nil, err
+	}
+	return server.Close, nil
 }
 
 // openPools connects to nothing yet: an agent starts without its hypervisors.

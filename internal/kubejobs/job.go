@@ -25,8 +25,10 @@ const (
 	keptFor = 24 * time.Hour
 	// uid is whom the runner runs as unless the pods' template says otherwise: the image's user.
 	uid = 10001
-	// endMargin is what a pod gets to end beyond what its run may take.
-	endMargin = time.Minute
+	// endMargin is what a pod gets to end beyond what its run may take: to deliver the rest.
+	endMargin = 2 * time.Minute
+	// outage is how long a database may be away until a pod whose run is over is ended.
+	outage = 24 * time.Hour
 )
 
 // about is what an annotation says of a Job's run, for the next start of the agent.
@@ -87,7 +89,7 @@ func (l *Launcher) job(run agent.RemoteRun) (*batchv1.Job, error) {
 		},
 	}
 	if run.Limit > 0 { // a last resort: the runner measures its time itself
-		seconds := int64((o.StartTimeout + run.Limit + o.Grace + endMargin).Seconds())
+		seconds := int64((o.StartTimeout + 2*run.Limit + o.Grace + outage).Seconds())
 		job.Spec.ActiveDeadlineSeconds = &seconds
 	}
 	return job, nil

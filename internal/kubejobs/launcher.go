@@ -206,7 +206,7 @@ func (l *Launcher) Start(ctx context.Context, run agent.RemoteRun) (agent.Remote
 }
 
 // Started implements agent.Launcher.
-func (l *Launcher) Started(ctx context.Context) (all []agent.Remote, err error) {
+func (l *Launcher) Started(context.Context) (all []agent.Remote, err error) {
 	for _, object := range l.jobs.List() {
 		job, ok := object.(*batchv1.Job)
 		if !ok || job.DeletionTimestamp != nil {
@@ -217,16 +217,7 @@ func (l *Launcher) Started(ctx context.Context) (all []agent.Remote, err error) 
 			l.options.Log.Error("a Job with this agent's label is not one of its runs; it is left alone", "job", job.Name, "error", err)
 			continue
 		}
-		r := &remote{launcher: l, run: run, job: job, seen: true}
-		err = persist(ctx, func(ctx context.Context) error {
-			_, err := l.client.CoreV1().Secrets(l.options.Namespace).Get(ctx, job.Name, metav1.GetOptions{})
-			return err
-		})
-		if err != nil && !apierrors.IsNotFound(err) {
-			return nil, fmt.Errorf("look for the order of Job %s: %w", job.Name, err)
-		}
-		r.handed = err == nil
-		all = append(all, r)
+		all = append(all, &remote{launcher: l, run: run, job: job, seen: true})
 	}
 	return all, nil
 }

@@ -36,9 +36,9 @@ const (
 
 // How a Lease is held: another takes over within leaseFor and a turn.
 const (
-	leaseFor   = 10 * time.Second
-	leaseRenew = 7 * time.Second
-	leaseTurn  = 2 * time.Second
+	leaseFor   = 8 * time.Second
+	leaseRenew = 5 * time.Second
+	leaseTurn  = time.Second
 )
 
 // Open is an agentcmd.OpenLauncher: it makes the launcher that a configuration describes, once this

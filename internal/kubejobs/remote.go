@@ -24,7 +24,6 @@ type remote struct {
 	launcher *Launcher
 	run      agent.RemoteRun
 	job      *batchv1.Job
-	handed   bool
 	seen     bool // by the watch, which may be behind
 }
 
@@ -33,12 +32,11 @@ var _ agent.Remote = (*remote)(nil)
 // Run implements agent.Remote.
 func (r *remote) Run() agent.RemoteRun { return r.run }
 
-// Handed implements agent.Remote.
-func (r *remote) Handed() bool { return r.handed }
-
 const (
-	// firstLine is the longest first line, in bytes.
-	firstLine = 4 << 10
+	// firstLine is the longest first line, in bytes, and lineTimeout how long it is waited for at a
+	// time.
+	firstLine   = 4 << 10
+	lineTimeout = 20 * time.Second
 	// tellAfter is how long a pod may take until people are told why, and how often that is looked
 	// for.
 	tellAfter = 5 * time.Second
@@ -129,6 +127,8 @@ func begun(pod *corev1.Pod) bool {
 
 func (r *remote) firstLine(ctx context.Context, pod *corev1.Pod) (string, error) {
 	l := r.launcher
+	ctx, cancel := context.WithTimeout(ctx, lineTimeout)
+	defer cancel()
 	limit := int64(firstLine)
 	log, err := l.client.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{Container: container, Follow: true, LimitBytes: &limit}).Stream(ctx)
 	if err != nil {
@@ -237,7 +237,7 @@ func (r *remote) Hand(ctx context.Context, sealed []byte) error {
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: r.job.Name, Namespace: r.job.Namespace, Labels: r.job.Labels,
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: r.job.Name, UID: r.job.UID, Controller: &yes, BlockOwnerDeletion: &yes}},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: r.job.Name, UID: r.job.UID, Controller: &yes}},
 		},
 		Type: corev1.SecretTypeOpaque, Immutable: &yes, Data: map[string][]byte{orderKey: sealed},
 	}
@@ -255,7 +255,6 @@ func (r *remote) Hand(ctx context.Context, sealed []byte) error {
 	if err != nil {
 		return fmt.Errorf("leave the order in Secret %s: %w", r.job.Name, err)
 	}
-	r.handed = true
 	// A changed pod has its kubelet renew its volumes at once, not within a minute.
 	if pod := l.podOf(r.job); pod != nil {
 		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, handedAnnotation, time.Now().UTC().Format(time.RFC3339))
@@ -279,6 +278,8 @@ func (r *remote) Ended(ctx context.Context) (agent.RemoteEnd, error) {
 		switch {
 		case pod != nil && terminated(pod):
 			return r.end(ctx, pod), nil
+		case pod != nil && (pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded):
+			return agent.RemoteEnd{Unknown: true, Why: fmt.Sprintf("pod %s is over, and nobody has seen the end of its container: %s", pod.Name, ending(pod))}, nil
 		case pod == nil && last != nil:
 			return agent.RemoteEnd{Unknown: true, Why: fmt.Sprintf("pod %s was removed from Kubernetes before its end was seen", last.Name)}, nil
 		case pod == nil:

@@ -14,6 +14,7 @@ package queue
 import (
 	"context"
 	"crypto/ed25519"
+	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -68,8 +69,13 @@ type Runner struct {
 // RunnerKey is how DelegateClaim names a runner that signs its requests with a key.
 func RunnerKey(key ed25519.PublicKey) string { return "ed25519:" + hex.EncodeToString(key) }
 
-// RunnerToken is how DelegateClaim names a runner that shows a token.
-func RunnerToken(token string) string { return hashOf(token) }
+// RunnerToken is how DelegateClaim names a runner that shows a token: the digest of the hash that
+// its calls carry, so whoever reads it cannot call.
+func RunnerToken(token string) string {
+	hash := sha256.Sum256([]byte(token))
+	digest := sha256.Sum256(hash[:])
+	return hex.EncodeToString(digest[:])
+}
 
 // KeyHolder is a Queue whose agent signs its requests with a key of its own.
 type KeyHolder interface {

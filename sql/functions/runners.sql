@@ -43,8 +43,9 @@ END $$;
 -- Arguments:
 --   p_token_hash     SHA-256 of the agent's token, as 64 hexadecimal digits
 --   p_claim_id       the claim
---   p_runner_digest  SHA-256 of the runner's token, as 64 hexadecimal digits; or ed25519: and the
---                    public key that signs the runner's requests, as 64 hexadecimal digits
+--   p_runner_digest  SHA-256 of what the runner's calls have for p_token_hash, which is SHA-256 of
+--                    its token, as 64 hexadecimal digits: it may be known to others. Or ed25519: and
+--                    the public key that signs the runner's requests, as 64 hexadecimal digits
 -- Answers: nothing.
 -- Errors: PT401 token_invalid, PT409 already_delegated, PT409 cancel_requested, PT409 claim_lost,
 --   PT422 bad_runner, PT503 busy.
@@ -59,23 +60,27 @@ AS $$
 DECLARE
   v_cluster public.clusters := tendril.authenticate(p_token_hash);
   v_claim   tendril.claims;
+  v_runner  tendril.runners;
   v_key     bytea;
   v_digest  bytea;
 BEGIN
   IF p_runner_digest ~ '^ed25519:[0-9a-f]{64}$' THEN
     v_key := decode(split_part(p_runner_digest, ':', 2), 'hex');
   ELSIF p_runner_digest ~ '^[0-9a-f]{64}$' THEN
-    v_digest := sha256(decode(p_runner_digest, 'hex'));
+    v_digest := decode(p_runner_digest, 'hex');
   ELSE
     PERFORM tendril.refuse('PT422', 'bad_runner', 'p_runner_digest: must be 64 hexadecimal digits, or ed25519: and 64 hexadecimal digits');
   END IF;
-  v_claim := tendril.claim_for_blob(v_cluster.id, p_claim_id, false);
-  IF EXISTS (SELECT FROM tendril.runners r WHERE r.claim_id = p_claim_id) THEN
-    IF EXISTS (SELECT FROM tendril.runners r WHERE r.claim_id = p_claim_id AND r.digest IS NOT DISTINCT FROM v_digest AND r.public_key IS NOT DISTINCT FROM v_key) THEN
+  -- First, for a claim that has a runner keeps it, whatever has become of the claim.
+  SELECT r.* INTO v_runner FROM tendril.runners r JOIN tendril.claims c ON c.id = r.claim_id WHERE r.claim_id = p_claim_id AND c.cluster_id = v_cluster.id;
+  IF FOUND THEN
+    IF v_runner.digest IS NOT DISTINCT FROM v_digest AND v_runner.public_key IS NOT DISTINCT FROM v_key THEN
       RETURN; -- a repeat after a lost reply
     END IF;
     PERFORM tendril.refuse('PT409', 'already_delegated', format('claim %s is delegated to another runner', p_claim_id), 'a claim has one runner: leave this one alone');
-  ELSIF v_claim.cancel_requested_at IS NOT NULL THEN
+  END IF;
+  v_claim := tendril.claim_for_blob(v_cluster.id, p_claim_id, false);
+  IF v_claim.cancel_requested_at IS NOT NULL THEN
     PERFORM tendril.refuse('PT409', 'cancel_requested', 'cancellation was requested before the run was handed over');
   END IF;
   INSERT INTO tendril.runners (claim_id, digest, public_key) VALUES (p_claim_id, v_digest, v_key);

@@ -87,3 +87,11 @@ spec:
     {{- end }}
   {{- end }}
 {{- end -}}
+
+{{/* All of those, for what has to change with them. */}}
+{{- define "tendril.allPods" -}}
+{{- if eq (default "" .Values.launcher) "kubernetes" -}}
+{{ include "tendril.jobsPod" (dict "root" . "jobs" .Values.jobs) }}
+{{ toJson .Values.jobs.classes }}
+{{- end -}}
+{{- end -}}
