@@ -86,7 +86,7 @@ func newBoot(a *Agent, dirs workspaceDirs, q queue.Queue, n *children, k *keys) 
 		queue: q, keys: k, notes: notes, allowed: o.Settings.State.MayBeManaged(),
 	}}
 	b.opened, b.given = b.sealed.open, b.inputs.fetch
-	b.deliveries = &deliveries{queue: q, dir: dir, keys: k, notes: notes, checks: b.checkNotes, pools: o.PoolsFor, notifier: newNotifier(o.InputWebhook, o.Log), retrying: func() { b.heartbeat.nudge() }}
+	b.deliveries = &deliveries{queue: q, dir: dir, keys: k, notes: notes, checks: b.checkNotes, pools: o.PoolsFor, notifier: newNotifier(o.InputWebhook, o.Log), noted: o.Noted, retrying: func() { b.heartbeat.nudge() }}
 	_, _ = rand.Read(b.noteKey) // never fails
 	if o.Launcher != nil {
 		_, b.orders, _ = ed25519.GenerateKey(nil) // never fails

@@ -31,6 +31,8 @@ type deliveries struct {
 	pools func(workspace string, id uuid.UUID) ([]pool.Config, error)
 	// notifier is told of runs that start to wait for a person.
 	notifier *notifier
+	// noted is told of each state that is stored; nil: nobody is.
+	noted func(notes []byte)
 	// retrying is called at each failure: heartbeats report an outage, and its end.
 	retrying func()
 	// ctx ends when what is not delivered is left to the next start, which stop says.

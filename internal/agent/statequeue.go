@@ -100,6 +100,9 @@ func (q *stateQueue) store(w provision.StateWrite) error {
 		if err := to.notes.write(workspace, k); err != nil {
 			q.log.Warn("the state is stored, but its version could not be noted", "error", err)
 		}
+		if text, err := json.Marshal(k); err == nil && to.noted != nil {
+			to.noted(text)
+		}
 		return nil
 	case kind == queue.ClaimLost:
 		q.keep(sealed, err)

@@ -170,18 +170,19 @@ func runner(cmd *cobra.Command, path, signer, dataDir string, patience time.Dura
 	if err != nil {
 		return fmt.Errorf("find this program's file: %w", err)
 	}
+	say := func(notes []byte) { _, _ = fmt.Fprintf(cmd.OutOrStdout(), "%s%s\n", agent.NotesPrefix, notes) }
 	env := config.OverEnv(o.Env, o.PassEnv, os.Environ())
 	a := agent.New(agent.Options{
 		DataDir: dataDir, Name: o.Agent.Name, Version: version.String(), Slots: 1, DrainTimeout: o.DrainTimeout,
 		Open: made.opener(o, dataDir, log), Command: append([]string{self}, sibling(cmd, "exec")...), Env: env, UIDs: "off",
-		Settings: o.Job.Settings, Log: log, Tracer: tracer,
+		Settings: o.Job.Settings, Log: log, Tracer: tracer, Noted: say,
 		SharedCaches: func(dirs job.Dirs) []caches.Cache { return executor.SharedCaches(dirs, o.Job.Settings.Engine) },
 		EngineMark:   executor.EngineMark,
 	})
 	running.Store(a)
 	notes, err := a.CarryOut(ctx, o)
 	if len(notes) > 0 {
-		_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%s%s\n", agent.NotesPrefix, notes)
+		say(notes)
 	}
 	return err
 }
