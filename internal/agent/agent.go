@@ -87,8 +87,8 @@ type Options struct {
 	// PassEnv are the names that a runner's own environment may add to Env, and Telemetry is what it
 	// has of the agent's beside that: where traces go.
 	PassEnv, Telemetry []string
-	// Noted is told what is known of a runner's workspace, each time that a state is stored: who
-	// started the runner remembers it, however the runner ends. nil: nobody is.
+	// Noted gets what is known of a runner's workspace after each state that is stored, for the
+	// agent that started the runner. nil: no call.
 	Noted func(notes []byte)
 	// Caches says how much is kept of what could be fetched again.
 	Caches caches.Limits

@@ -31,7 +31,7 @@ type deliveries struct {
 	pools func(workspace string, id uuid.UUID) ([]pool.Config, error)
 	// notifier is told of runs that start to wait for a person.
 	notifier *notifier
-	// noted is told of each state that is stored; nil: nobody is.
+	// noted gets what is known of the workspace after each state that is stored; nil: no call.
 	noted func(notes []byte)
 	// retrying is called at each failure: heartbeats report an outage, and its end.
 	retrying func()

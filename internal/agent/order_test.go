@@ -14,7 +14,7 @@ import (
 	"github.com/tendril-run/tendril/internal/seal"
 )
 
-// A runner takes the order of the agent that had it started, whoever else can seal to it.
+// A runner takes orders only from the agent that started it. Others can seal to its key, too.
 func TestOrderOfAnother(t *testing.T) {
 	t.Parallel()
 	public, private, err := ed25519.GenerateKey(nil)

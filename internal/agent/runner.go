@@ -25,8 +25,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// lastRunnerDelivery is how long a runner that is to end waits for a database that is away. Whoever
-// starts runners gives them that time.
+// lastRunnerDelivery is how long a runner that must end waits for a database that is away. A
+// Launcher gives runners that time.
 const lastRunnerDelivery = 90 * time.Second
 
 // errUndelivered is why a runner ends that could not tell all.

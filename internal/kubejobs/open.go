@@ -162,7 +162,7 @@ func readPod(key, path string) (*corev1.PodTemplateSpec, error) {
 }
 
 // hold waits until this agent holds the Lease. The context that it returns ends when it does not
-// any more; leave gives it to whoever waits.
+// any more; leave releases it.
 func hold(ctx context.Context, w way, lease, name string, log *slog.Logger) (context.Context, func(), error) {
 	client, err := kubernetes.NewForConfig(w.config)
 	if err != nil {

@@ -70,7 +70,7 @@ type Runner struct {
 func RunnerKey(key ed25519.PublicKey) string { return "ed25519:" + hex.EncodeToString(key) }
 
 // RunnerToken is how DelegateClaim names a runner that shows a token: the digest of the hash that
-// its calls carry, so whoever reads it cannot call.
+// its calls carry. It is no secret.
 func RunnerToken(token string) string {
 	hash := sha256.Sum256([]byte(token))
 	digest := sha256.Sum256(hash[:])

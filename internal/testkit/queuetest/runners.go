@@ -42,7 +42,7 @@ func runnerHasItsClaim(t *testing.T, w *World, open Open) {
 		}
 		return r
 	}
-	// What DelegateClaim is told of a token, others may know: it does not pass for the token.
+	// The digest that DelegateClaim gets is no secret: nobody can call with it.
 	var known string
 	if !w.Signs {
 		known = w.runner("the runner's")
