@@ -17,7 +17,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/tendril-run/tendril/internal/job"
-	"github.com/tendril-run/tendril/internal/pool"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/seal"
@@ -176,67 +175,32 @@ func (r *run) handOver(ctx context.Context, remote Remote, order Order) (delegat
 	return true, remote.Hand(r.boot.deliveries.ctx, append(ed25519.Sign(r.boot.orders, signedOrder(sealed)), sealed...))
 }
 
-// order gathers what the runner is to know, as launch does for a child.
+// order is what the runner is to know.
 func (r *run) order() (o Order, err error) {
 	b := r.boot
-	if err := b.notes.check(r.assignment); err != nil {
-		return o, err
-	}
-	sealed, answered, err := b.sealed.open(r.assignment)
-	if err != nil {
-		return o, err
-	}
-	var credentials job.Credentials
-	if read := b.options.Credentials; read != nil {
-		if credentials, err = read(r.assignment.Workspace, r.assignment.WorkspaceID); err != nil {
-			return o, err
-		}
-	}
-	var pools []pool.Config
-	if read := b.options.PoolsFor; read != nil {
-		if pools, err = read(r.assignment.Workspace, r.assignment.WorkspaceID); err != nil {
-			return o, err
-		}
-	}
 	read := &readBlobs{blobReader: b.queue}
-	f, err := r.fetch(b.inputs.from(read).fetch)
+	j, f, err := r.gather(b.inputs.from(read).fetch)
 	if err != nil {
 		return o, err
 	}
 	closeAll(f.stateIn)
-	if err := b.notes.noteName(r.assignment); err != nil {
-		return o, err
-	}
 	if o.Blobs, err = read.ordered(b.keys.held()); err != nil {
 		return o, err
 	}
 	if o.Known, err = b.notes.read(r.assignment.WorkspaceID); err != nil {
 		return o, err
 	}
-	settings := b.options.Settings
-	if read := b.options.GitHosts; read != nil {
-		settings.Git.Hosts = read(context.Background())
-	}
-	if settings.Git.CAFile != "" {
-		if o.GitCA, err = os.ReadFile(settings.Git.CAFile); err != nil {
+	if file := j.Settings.Git.CAFile; file != "" {
+		if o.GitCA, err = os.ReadFile(file); err != nil {
 			return o, fmt.Errorf("git.ca_file: %w", err)
 		}
-	}
-	newest, err := b.checkNotes.newest(r.assignment.WorkspaceID)
-	if err != nil {
-		r.log.Warn("the health checks of this run may count as older than those before it", "error", err)
 	}
 	if o.Reach, err = b.options.Reach(); err != nil {
 		return o, err
 	}
-	o.Agent, o.Registered, o.Env, o.DrainTimeout = b.agent, b.registered, b.options.Env, b.options.DrainTimeout
+	o.Agent, o.Registered, o.Job, o.Env, o.DrainTimeout = b.agent, b.registered, j, b.options.Env, b.options.DrainTimeout
 	o.PassEnv, o.Telemetry = b.options.PassEnv, b.options.Telemetry
 	o.Key = b.keys.identities().ForClaim(r.assignment.WorkspaceID, r.assignment.ClaimID)
-	o.Job = job.Job{
-		Assignment: r.assignment, Settings: settings, Instance: b.dir.instance,
-		SealedVars: sealed, SealedInput: answered, Credentials: credentials, Pools: pools, ClusterKey: f.key, ManagedState: f.managed,
-		Requester: f.trusted.recipient, RequesterRefused: f.trusted.refused, MaySetDown: b.contract >= setDownContract, ChecksAfter: newest,
-	}
 	return o, nil
 }
 

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/tendril-run/tendril/internal/job"
-	"github.com/tendril-run/tendril/internal/pool"
 	"github.com/tendril-run/tendril/internal/provision"
 	"github.com/tendril-run/tendril/internal/queue"
 	"github.com/tendril-run/tendril/internal/spool"
@@ -196,36 +195,14 @@ func (r *run) awaitWorkspace() (release func(), stopped job.StopReason) {
 // launch makes what the child needs and starts it. The spool is there from
 // when it was made, error or not.
 func (r *run) launch() (*claimFiles, *child, error) {
-	if err := r.boot.notes.check(r.assignment); err != nil {
-		return nil, nil, err
-	}
-	sealed, answered, err := r.boot.opened(r.assignment)
-	if err != nil {
-		return nil, nil, err
-	}
-	var credentials job.Credentials
-	if read := r.boot.options.Credentials; read != nil {
-		if credentials, err = read(r.assignment.Workspace, r.assignment.WorkspaceID); err != nil {
-			return nil, nil, err
-		}
-	}
-	var pools []pool.Config
-	if read := r.boot.options.PoolsFor; read != nil {
-		if pools, err = read(r.assignment.Workspace, r.assignment.WorkspaceID); err != nil {
-			return nil, nil, err
-		}
-	}
-	f, err := r.fetch(r.boot.given)
+	j, f, err := r.gather(r.boot.given)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer closeAll(f.stateIn)
-	if err := r.boot.notes.noteName(r.assignment); err != nil {
-		return nil, nil, err
-	}
 	r.boot.tidier.makeRoom(r.asked)
-	dirs, uid, err := r.boot.dirs.open(r.assignment.WorkspaceID, r.log)
-	if err != nil {
+	var uid int
+	if j.Dirs, uid, err = r.boot.dirs.open(r.assignment.WorkspaceID, r.log); err != nil {
 		return nil, nil, err
 	}
 	s, files, err := newClaimFiles(r.boot.dir, r.assignment, uid)
@@ -237,26 +214,51 @@ func (r *run) launch() (*claimFiles, *child, error) {
 		return s, nil, fmt.Errorf("hand down what the run is to use: %w", err)
 	}
 	files.stateIn = f.stateIn
-	settings := r.boot.options.Settings
-	if read := r.boot.options.GitHosts; read != nil {
-		settings.Git.Hosts = read(context.Background())
-	}
-	newest, err := r.boot.checkNotes.newest(r.assignment.WorkspaceID)
-	if err != nil {
-		r.log.Warn("the health checks of this run may count as older than those before it", "error", err)
+	j.NoteKey, j.Approved = r.boot.noteKey, int64(len(f.approved))
+	if r.boot.options.Tracer != nil {
+		j.Launched = time.Now()
 	}
 	children := launcher{r.boot.options.Command, r.boot.options.Env, r.boot.dirs.uids, r.boot.children}
-	var launched time.Time
-	if r.boot.options.Tracer != nil {
-		launched = time.Now()
-	}
-	c, err := children.start(job.Job{
-		Assignment: r.assignment, Settings: settings, Dirs: dirs, Instance: r.boot.dir.instance, NoteKey: r.boot.noteKey,
-		SealedVars: sealed, SealedInput: answered, Credentials: credentials, Pools: pools, ClusterKey: f.key, ManagedState: f.managed,
-		Requester: f.trusted.recipient, RequesterRefused: f.trusted.refused, Approved: int64(len(f.approved)),
-		Launched: launched, MaySetDown: r.boot.contract >= setDownContract, ChecksAfter: newest,
-	}, files, uid)
+	c, err := children.start(j, files, uid)
 	return s, c, err
+}
+
+// gather gets all that a child or a runner is to know, but for what is of one process. Unless it
+// fails, the caller closes what it has fetched.
+func (r *run) gather(get func(context.Context, provision.Assignment) (fetched, error)) (j job.Job, f fetched, err error) {
+	b := r.boot
+	if err := b.notes.check(r.assignment); err != nil {
+		return j, f, err
+	}
+	j = job.Job{Assignment: r.assignment, Settings: b.options.Settings, Instance: b.dir.instance, MaySetDown: b.contract >= setDownContract}
+	if j.SealedVars, j.SealedInput, err = b.opened(r.assignment); err != nil {
+		return j, f, err
+	}
+	if read := b.options.Credentials; read != nil {
+		if j.Credentials, err = read(r.assignment.Workspace, r.assignment.WorkspaceID); err != nil {
+			return j, f, err
+		}
+	}
+	if read := b.options.PoolsFor; read != nil {
+		if j.Pools, err = read(r.assignment.Workspace, r.assignment.WorkspaceID); err != nil {
+			return j, f, err
+		}
+	}
+	if f, err = r.fetch(get); err != nil {
+		return j, f, err
+	}
+	if err := b.notes.noteName(r.assignment); err != nil {
+		closeAll(f.stateIn)
+		return j, f, err
+	}
+	if read := b.options.GitHosts; read != nil {
+		j.Settings.Git.Hosts = read(context.Background())
+	}
+	if j.ChecksAfter, err = b.checkNotes.newest(r.assignment.WorkspaceID); err != nil {
+		r.log.Warn("the health checks of this run may count as older than those before it", "error", err)
+	}
+	j.ClusterKey, j.ManagedState, j.Requester, j.RequesterRefused = f.key, f.managed, f.trusted.recipient, f.trusted.refused
+	return j, f, nil
 }
 
 // setDownContract is the first contract whose databases know runs that are set down.
